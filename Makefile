@@ -1,0 +1,50 @@
+# Stele's targets. Each is what CI runs; `make` alone lists them.
+GO      ?= go
+SEEDS   ?= 200
+MINUTES ?= 3
+FILES   := $(shell git ls-files '*.go' 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test race lint interop sim chaos mutants bench fuzz clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+build: ## build the static binary into bin/stele
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/stele ./cmd/stele
+
+run: build ## start a node on 127.0.0.1:9092 with its data in ./stele-data
+	./bin/stele serve
+
+test: ## unit, golden and property tests; needs Go alone
+	$(GO) test ./...
+
+race: ## the same under the race detector; needs a C compiler
+	$(GO) test -race ./...
+
+lint: ## gofmt, vet and staticcheck
+	@test -z "$$(gofmt -l $(FILES))" || { echo "gofmt would change:"; gofmt -l $(FILES); exit 1; }
+	$(GO) vet ./...
+	$(GO) vet -tags interop,chaos,failpoints,mutants ./...
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+
+interop: ## other people's clients and Apache Kafka's own tools against a running node
+	test/interop/run.sh
+
+sim: ## the simulators; SEEDS=n for more seeds
+	SEEDS=$(SEEDS) $(GO) test ./test/sim -count=1
+
+chaos: ## kill -9 loops and full disks on real processes; needs root; MINUTES=n for all of it
+	MINUTES=$(MINUTES) test/chaos/run.sh
+
+mutants: ## planted bugs, each of which some test or seed must catch
+	test/sim/mutants.sh
+
+bench: ## ratios against Apache Kafka, side by side
+	bench/run.sh
+
+fuzz: ## every fuzz target for FUZZTIME (default 10s) each
+	test/fuzz.sh
+
+clean: ## remove what make built
+	rm -rf bin
