@@ -1,0 +1,304 @@
+// Package log stores partitions: segments of record batches with their indexes, producer state, leader epochs,
+// recovery after a crash, and retention, in Kafka's own file formats.
+//
+// One writer at a time changes a log; any number of readers use immutable views of it that are published with one
+// atomic store. Everything but the .log files can be lost and is rebuilt.
+package log
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stelelog/stele/internal/epoch"
+	"github.com/stelelog/stele/internal/vfs"
+)
+
+// Options say which log to open, and how. FS and Dir are required.
+type Options struct {
+	FS        vfs.FS
+	Dir       string // the partition's directory, <log dir>/<topic>-<partition>; created if it does not exist
+	Topic     string
+	Partition int32
+	// TopicID is written to partition.metadata when that file does not exist; all zero: none.
+	TopicID [16]byte
+	Config  Config
+
+	// RecoveryPoint, LogStart and HighWatermark are what the checkpoints said; -1: nothing.
+	RecoveryPoint, LogStart, HighWatermark int64
+	// Clean says that the last stop was clean: segments need no scan.
+	Clean bool
+
+	Now    func() time.Time // nil: time.Now
+	Logger *slog.Logger     // nil: slog.Default()
+	// OnEvent hears of every event, on the goroutine that caused it, which may hold the log's lock.
+	OnEvent func(Event)
+	// OnOffline hears once that the log's directory must go offline.
+	OnOffline func(*StorageError)
+	// Background runs work that an append leaves behind: syncing sealed segments. nil: on the spot.
+	Background func(func())
+}
+
+// Log is one partition's log. All methods may be called concurrently; those that change it wait for each other.
+type Log struct {
+	o      Options
+	config atomic.Pointer[Config]
+	cur    atomic.Pointer[View]
+
+	recoveryPoint atomic.Int64 // everything below is on disk; written under mu
+
+	mu     sync.Mutex
+	failed error // set once; no more writes
+	closed bool
+
+	list       *segmentList
+	active     segmentState // of the last segment
+	activeMeta activeMeta
+
+	logStart, leo, hw int64
+	epochs            epoch.Cache
+	epochsStale       bool // the checkpoint file does not hold epochs yet
+	producers         producers
+	snapshotAt        int64 // offset of the newest producer snapshot, -1: none
+	dirDirty          bool  // names were added to the directory and not synced
+	lastFlush         time.Time
+	truncations       int // counts them, so that a flush outside the lock notices one
+	pendingDeletes    []pendingDelete
+	largestHeld       int64 // base of the segment last reported as held by a future timestamp
+	batches           []batchInfo
+	syncQueued        bool
+}
+
+// activeMeta is what the writer alone needs to know about the last segment.
+type activeMeta struct {
+	created         time.Time
+	jitterMs        int64
+	firstTimestamp  int64 // maxTimestamp of the first batch, -1 unknown or none
+	sinceIndexEntry int64 // bytes
+	// entries that the index files do not hold yet
+	offsetsWritten, timesWritten, txnsWritten int
+	allocated                                 bool // the file may be longer than the segment
+}
+
+// pendingDelete is a file that was renamed .deleted.
+type pendingDelete struct {
+	path string
+	due  time.Time
+}
+
+func (l *Log) now() time.Time { return l.o.Now() }
+
+// Topic, Partition and Dir say which log this is.
+func (l *Log) Topic() string    { return l.o.Topic }
+func (l *Log) Partition() int32 { return l.o.Partition }
+
+// Dir is the partition's directory. It changes when the log is renamed.
+func (l *Log) Dir() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.o.Dir
+}
+
+// Config is the configuration in force.
+func (l *Log) Config() Config { return *l.config.Load() }
+
+// SetConfig puts c in force: for the next append, roll or retention pass.
+func (l *Log) SetConfig(c Config) {
+	c = c.complete()
+	l.config.Store(&c)
+}
+
+// View is the log at this instant. The caller must Release it. It stays valid, and readable, whatever happens to
+// the log.
+func (l *Log) View() *View {
+	for {
+		if v := l.cur.Load(); v.acquire() {
+			return v
+		}
+	}
+}
+
+// publish makes the writer's state what readers see. mu is held.
+func (l *Log) publish() {
+	v := &View{
+		LogStartOffset: l.logStart, LocalLogStartOffset: l.logStart, EndOffset: l.leo, HighWatermark: l.hw,
+		LastStableOffset: l.lastStableOffset(), Epochs: l.epochs, log: l, list: l.list, active: l.active,
+	}
+	for i := range l.list.segs {
+		v.Size += v.state(i).size
+	}
+	v.refs.Store(1)
+	l.list.refs.Add(1)
+	if old := l.cur.Swap(v); old != nil {
+		old.Release()
+	}
+}
+
+func (l *Log) lastStableOffset() int64 {
+	if first, ok := l.producers.firstUnstable(); ok {
+		return min(max(first, l.logStart), l.hw)
+	}
+	return l.hw
+}
+
+// SetHighWatermark moves the high watermark to hw, or as near as log start and end offset allow. It may move it
+// back, as a follower that was truncated must.
+func (l *Log) SetHighWatermark(hw int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	hw = min(max(hw, l.logStart), l.leo)
+	if hw == l.hw || l.closed {
+		return
+	}
+	l.setHighWatermark(hw)
+	l.publish()
+}
+
+func (l *Log) setHighWatermark(hw int64) {
+	l.hw = hw
+	l.producers.replicated(hw)
+}
+
+// BecomeLeader notes that leader epoch e begins at the end offset, and returns that. The entry is durable before
+// the first batch of the epoch is written, not before this returns: taking over ten thousand partitions must not
+// take ten thousand syncs.
+func (l *Log) BecomeLeader(e int32) (startOffset int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return 0, err
+	}
+	if last, ok := l.epochs.Latest(); ok && last.Epoch > e {
+		return 0, &UnexpectedEpochError{Latest: last.Epoch, Got: e, Offset: l.leo}
+	}
+	next, changed, err := l.epochs.Assign(e, l.leo)
+	if err != nil {
+		return 0, err
+	}
+	if changed {
+		l.epochs, l.epochsStale = next, true
+		l.publish()
+	}
+	last, _ := l.epochs.Latest()
+	return last.StartOffset, nil
+}
+
+// usable is why the log cannot be written, or nil. mu is held.
+func (l *Log) usable() error {
+	if l.failed != nil {
+		return l.failed
+	}
+	if l.closed {
+		return ErrClosed
+	}
+	return nil
+}
+
+// Err is why the log can no longer be written: a *StorageError or *CorruptError, or nil.
+func (l *Log) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed
+}
+
+// MarkOffline ends all writing because the log's directory has failed elsewhere.
+func (l *Log) MarkOffline(cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failed == nil {
+		l.failed = &StorageError{Dir: filepath.Dir(l.o.Dir), Op: "use", Err: cause, Offline: true}
+	}
+}
+
+// offline takes the directory offline: what is on disk is no longer known. mu is held.
+func (l *Log) offline(op string, err error) error {
+	se := &StorageError{Dir: filepath.Dir(l.o.Dir), Op: op, Err: err, Offline: true}
+	if l.failed == nil {
+		l.failed = se
+		l.event(Event{Kind: EventOffline, From: l.leo, To: l.leo, Cause: se.Error()})
+		if l.o.OnOffline != nil {
+			l.o.OnOffline(se)
+		}
+	}
+	return se
+}
+
+// corrupt makes this log alone unusable. mu is held.
+func (l *Log) corrupt(offset int64, err error) error {
+	ce := &CorruptError{Dir: l.o.Dir, Segment: logName(l.list.last().base), Offset: offset, Err: err}
+	if l.failed == nil {
+		l.failed = ce
+		l.event(Event{Kind: EventOffline, From: l.leo, To: l.leo, Cause: ce.Error()})
+	}
+	return ce
+}
+
+// refused is the error of an operation that failed and was taken back.
+func (l *Log) refused(op string, err error) error {
+	return &StorageError{Dir: filepath.Dir(l.o.Dir), Op: op, Err: err}
+}
+
+func (l *Log) event(e Event) {
+	e.Topic, e.Partition, e.LeaderEpoch = l.o.Topic, l.o.Partition, -1
+	if last, ok := l.epochs.Latest(); ok {
+		e.LeaderEpoch = last.Epoch
+	}
+	l.o.Logger.Log(nil, e.level(), e.Kind.String(), "topic", e.Topic, "partition", e.Partition, "from", e.From, "to", e.To,
+		"leaderEpoch", e.LeaderEpoch, "bytes", e.Bytes, "cause", e.Cause)
+	if l.o.OnEvent != nil {
+		l.o.OnEvent(e)
+	}
+}
+
+// RecoveryPoint is the offset below which everything is known to be on disk.
+func (l *Log) RecoveryPoint() int64 { return l.recoveryPoint.Load() }
+
+// Size is the log's size in bytes.
+func (l *Log) Size() int64 {
+	v := l.View()
+	defer v.Release()
+	return v.Size
+}
+
+// SegmentCount is the number of segments.
+func (l *Log) SegmentCount() int {
+	v := l.View()
+	defer v.Release()
+	return len(v.list.segs)
+}
+
+// persistEpochs writes the epoch checkpoint if it does not hold the cache. mu is held.
+func (l *Log) persistEpochs() error {
+	if !l.epochsStale {
+		return nil
+	}
+	if err := epoch.Write(l.o.FS, l.path(epoch.CheckpointName), l.epochs); err != nil {
+		return err
+	}
+	l.epochsStale = false
+	return nil
+}
+
+func (l *Log) path(name string) string { return filepath.Join(l.o.Dir, name) }
+
+func (l *Log) drawJitter() int64 {
+	c := l.config.Load()
+	limit := min(c.SegmentJitterMs, c.segmentMs())
+	if limit <= 0 {
+		return 0
+	}
+	return rand.Int64N(limit)
+}
+
+func logName(base int64) string      { return fmt.Sprintf("%020d.log", base) }
+func indexName(base int64) string    { return fmt.Sprintf("%020d.index", base) }
+func timeName(base int64) string     { return fmt.Sprintf("%020d.timeindex", base) }
+func txnName(base int64) string      { return fmt.Sprintf("%020d.txnindex", base) }
+func snapshotName(base int64) string { return fmt.Sprintf("%020d.snapshot", base) }
+
+var errPanic = errors.New("panic during append")
