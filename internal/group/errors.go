@@ -1,0 +1,25 @@
+package group
+
+import "errors"
+
+// The errors that replies carry, under Kafka's names. They are values to be compared with errors.Is;
+// what number each has on the wire, and in which version, is the server's to know.
+var (
+	ErrCoordinatorNotAvailable   = errors.New("coordinator not available")
+	ErrFencedInstanceID          = errors.New("fenced instance id: the group.instance.id belongs to another member id")
+	ErrGroupIDNotFound           = errors.New("group id not found")
+	ErrGroupMaxSizeReached       = errors.New("group max size reached")
+	ErrGroupSubscribedToTopic    = errors.New("group is subscribed to the topic")
+	ErrIllegalGeneration         = errors.New("illegal generation")
+	ErrInconsistentGroupProtocol = errors.New("inconsistent group protocol")
+	ErrInvalidGroupID            = errors.New("invalid group id")
+	ErrInvalidSessionTimeout     = errors.New("invalid session timeout")
+	ErrMemberIDRequired          = errors.New("member id required")
+	ErrNonEmptyGroup             = errors.New("non empty group")
+	ErrNotCoordinator            = errors.New("not coordinator")
+	ErrOffsetMetadataTooLarge    = errors.New("offset metadata too large")
+	ErrRebalanceInProgress       = errors.New("rebalance in progress")
+	ErrUnknownMemberID           = errors.New("unknown member id")
+	ErrUnknownServer             = errors.New("unknown server error")
+	ErrUnstableOffsetCommit      = errors.New("unstable offset commit: a transaction holds offsets of this partition")
+)
