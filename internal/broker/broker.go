@@ -1,0 +1,252 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stelelog/stele/internal/metadata"
+	"github.com/stelelog/stele/internal/wire"
+)
+
+// Endpoint is an advertised listener, as it goes into the registration.
+type Endpoint struct {
+	Name             string
+	Host             string
+	Port             uint16
+	SecurityProtocol int16
+}
+
+// FeatureRange is a feature and the levels of it that this broker can work with.
+type FeatureRange struct {
+	Name     string
+	Min, Max int16
+}
+
+// Options of a Broker.
+type Options struct {
+	NodeID        int32
+	ClusterID     string
+	IncarnationID [16]byte // random, one per process
+	Rack          string   // "" none
+	Advertised    []Endpoint
+	Features      []FeatureRange
+	LogDirIDs     [][16]byte // ids of the online log directories
+	MetadataDirID [16]byte   // directory id that the metadata observer shows
+	// PreviousBrokerEpoch is what the clean-shutdown files agree on, -1 unknown (KIP-966).
+	PreviousBrokerEpoch int64
+	Controllers         []Controller // where to look for the quorum
+	Dial                wire.DialFunc
+
+	HeartbeatInterval    time.Duration // broker.heartbeat.interval.ms
+	RegistrationTimeout  time.Duration // initial.broker.registration.timeout.ms
+	QuorumRequestTimeout time.Duration // controller.quorum.request.timeout.ms
+	ShutdownTimeout      time.Duration // how long a controlled shutdown may take
+
+	// Publish applies an image to the parts of the node, before readers see it. It
+	// runs on one goroutine, in the order of the log. first: nothing was published
+	// before it, so logs are to be recovered and everything is new.
+	Publish func(image *metadata.Image, changes metadata.Changes, first bool) error
+	Logger  *slog.Logger
+}
+
+// Broker is this node's part as a broker. Create it with New, then Start it once.
+type Broker struct {
+	opts      Options
+	channel   *channel
+	observer  *observer
+	builder   *imageBuilder
+	life      *lifecycle
+	producers producerIDs
+
+	image     atomic.Pointer[metadata.Image]
+	published chan struct{} // closed at the first publication
+	failed    chan error    // what ends the process, at most one
+	cancel    context.CancelFunc
+	running   sync.WaitGroup
+}
+
+// New makes a broker that has not started.
+func New(opts Options) *Broker {
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	b := &Broker{opts: opts, published: make(chan struct{}), failed: make(chan error, 1)}
+	b.image.Store(metadata.EmptyImage())
+	b.builder = newImageBuilder(b.publish)
+	b.observer = newObserver(&b.opts, b.builder.apply, b.builder.restore)
+	b.channel = &channel{dial: opts.Dial, target: b.observer.leaderAddr, logger: opts.Logger}
+	b.life = newLifecycle(&b.opts)
+	b.life.do = b.channel.Do
+	b.life.applied = func() int64 { return b.image.Load().Offset() }
+	b.producers.allocate = b.allocateProducerIDs
+	return b
+}
+
+// Start begins to follow the metadata log and to register. It returns at once;
+// Ready says when clients may come.
+func (b *Broker) Start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	b.cancel = cancel
+	b.running.Go(func() {
+		if err := b.observer.run(ctx); err != nil {
+			b.fail(err)
+		}
+	})
+	b.running.Go(func() { b.life.run(ctx) })
+}
+
+func (b *Broker) fail(err error) {
+	select {
+	case b.failed <- err:
+	default:
+	}
+}
+
+// Failed delivers the error after which the process must end.
+func (b *Broker) Failed() <-chan error { return b.failed }
+
+// Ready waits until the broker is unfenced and has applied the image that says so:
+// it may be named to clients. The error says what it was waiting for.
+func (b *Broker) Ready(ctx context.Context) error {
+	register, cancel := context.WithTimeout(ctx, b.opts.RegistrationTimeout)
+	defer cancel()
+	select {
+	case <-b.life.caughtUp:
+	case err := <-b.failed:
+		b.fail(err)
+		return err
+	case <-register.Done():
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		reason := "no controller answered"
+		if refused := b.life.refused.Load(); refused != nil {
+			reason = *refused
+		}
+		return fmt.Errorf("broker %d could not register within %s: %s: check controller.quorum.voters and that a controller runs there", b.opts.NodeID, b.opts.RegistrationTimeout, reason)
+	}
+	b.life.setState(StateRecovery)
+	select {
+	case <-b.published:
+	case err := <-b.failed:
+		b.fail(err)
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	b.life.setReady()
+	select {
+	case <-b.life.unfenced:
+	case err := <-b.failed:
+		b.fail(err)
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	b.life.setState(StateRunning)
+	return nil
+}
+
+// publish runs on the observer's goroutine.
+func (b *Broker) publish(image *metadata.Image, changes metadata.Changes) error {
+	first := false
+	select {
+	case <-b.published:
+	default:
+		first = true
+		// An image without metadata.version is one from before the quorum's first
+		// records: nothing may be shown of it yet.
+		if image.MetadataVersion() == 0 {
+			return nil
+		}
+	}
+	if b.opts.Publish != nil {
+		if err := b.opts.Publish(image, changes, first); err != nil {
+			return fatalf("applying the metadata image at offset %d: %v", image.Offset(), err)
+		}
+	}
+	b.image.Store(image)
+	if first {
+		close(b.published)
+	}
+	return nil
+}
+
+// Image is the newest published metadata image; never nil.
+func (b *Broker) Image() *metadata.Image { return b.image.Load() }
+
+// Epoch is the broker epoch of this process's registration, -1 before it.
+func (b *Broker) Epoch() int64 { return b.life.epoch.Load() }
+
+// State is where the broker is in its life.
+func (b *Broker) State() State { return b.life.State() }
+
+// Refused says why the controller refuses this broker, "" if it does not.
+func (b *Broker) Refused() string {
+	if reason := b.life.refused.Load(); reason != nil {
+		return *reason
+	}
+	return ""
+}
+
+// QuorumLeader is the leader of the metadata quorum as this broker knows it; id -1
+// when it knows none.
+func (b *Broker) QuorumLeader() (id, epoch int32) {
+	if known := b.observer.leads.Load(); known != nil {
+		return known.id, known.epoch
+	}
+	return noLeader, -1
+}
+
+// NextProducerID hands out a producer id, asking the controller for a block of
+// them when need be.
+func (b *Broker) NextProducerID(ctx context.Context) (int64, error) { return b.producers.Next(ctx) }
+
+// Controller sends a request of this broker to the active controller.
+func (b *Broker) Controller(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	return b.channel.Do(ctx, req)
+}
+
+// SetOfflineDirs reports the log directories that have failed since start.
+func (b *Broker) SetOfflineDirs(dirs [][16]byte) { b.life.setOffline(dirs) }
+
+// ErrShutdownTimeout says that the controller did not release the broker in time:
+// some leaderships could not be moved, or no controller answered.
+var ErrShutdownTimeout = errors.New("controlled shutdown did not finish in time")
+
+// ControlledShutdown asks the controller to move leaderships away, and waits until
+// it lets the broker go. Afterwards, or after ErrShutdownTimeout, call Stop.
+func (b *Broker) ControlledShutdown(ctx context.Context) error {
+	if b.Epoch() < 0 {
+		return nil // never registered: nothing to hand over
+	}
+	b.life.beginShutdown()
+	timer := time.NewTimer(b.opts.ShutdownTimeout)
+	defer timer.Stop()
+	select {
+	case <-b.life.released:
+		return nil
+	case <-timer.C:
+		return ErrShutdownTimeout
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Stop ends the broker's goroutines and connections, and waits for them.
+func (b *Broker) Stop() {
+	b.life.setState(StateShuttingDown)
+	if b.cancel != nil {
+		b.cancel()
+	}
+	b.channel.close()
+	b.running.Wait()
+	b.life.setState(StateNotRunning)
+}

@@ -1,0 +1,37 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+
+	"github.com/stelelog/stele/internal/group"
+	"github.com/stelelog/stele/internal/log"
+	"github.com/stelelog/stele/internal/replica"
+)
+
+// ErrLoading is what a request gets while its shard is being read from the log.
+// It is never answered as "no such group" or "no offset".
+var ErrLoading = errors.New("the coordinator is loading")
+
+// writeError is what a client is told when a batch of records could not be
+// written or was not replicated in time: errors of the log become errors of the
+// coordinator that clients know how to retry.
+func writeError(err error) error {
+	var storage *log.StorageError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, replica.ErrNotEnoughReplicas), errors.Is(err, replica.ErrNotEnoughReplicasAfterAppend),
+		errors.Is(err, replica.ErrUnknownTopicOrPartition), errors.Is(err, replica.ErrTimedOut),
+		errors.Is(err, context.DeadlineExceeded):
+		return group.ErrCoordinatorNotAvailable
+	case errors.Is(err, replica.ErrNotLeaderOrFollower), errors.Is(err, replica.ErrFencedLeaderEpoch), errors.As(err, &storage),
+		errors.Is(err, group.ErrNotCoordinator), errors.Is(err, errEndMoved):
+		return group.ErrNotCoordinator
+	}
+	return group.ErrUnknownServer
+}
+
+// errEndMoved says that somebody else wrote to the partition: what the shard holds
+// is no longer what the log says, and it must be loaded anew.
+var errEndMoved = errors.New("the log's end is not where the shard expects it")

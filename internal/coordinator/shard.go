@@ -1,0 +1,436 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/stelelog/stele/internal/group"
+	"github.com/stelelog/stele/internal/record"
+)
+
+const (
+	queueLength = 1024    // events that may wait for one shard; more wait with their senders
+	loadLimit   = 1 << 31 // bytes that one compressed batch may decode to while loading
+)
+
+// event is one thing that happens to a shard: a request, a clock, a change of the
+// metadata. It runs on the shard's goroutine.
+type event func(s *group.Shard, now time.Time) group.Effects
+
+// runner owns one shard and the goroutine that drives it.
+type runner struct {
+	partition Partition
+	epoch     int32 // leader epoch under which the shard was loaded
+	config    group.Config
+	timeout   time.Duration
+	deliver   func(group.ReplyTo, group.Response)
+	logger    *slog.Logger
+	now       func() time.Time
+
+	events chan event
+	wake   chan struct{} // the high watermark may have moved
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu     sync.Mutex
+	status status
+
+	// what follows belongs to the goroutine
+	shard    *group.Shard
+	end      int64    // where the next record goes
+	batch    *pending // being filled, nil when there is none
+	inFlight []*pending
+	moved    error // the log's end was not where it should be: load again
+}
+
+type status int
+
+const (
+	loading status = iota
+	active
+	stopped // failed to load, or the leadership has ended
+)
+
+// pending is a batch and the operations that are in it.
+type pending struct {
+	builder *record.Builder
+	base    int64
+	last    int64 // offset of its last record
+	replies []group.Reply
+	writes  []group.WriteID
+	expires time.Time
+	txn     bool
+}
+
+func newRunner(p Partition, epoch int32, config group.Config, timeout time.Duration, deliver func(group.ReplyTo, group.Response), logger *slog.Logger, now func() time.Time) *runner {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &runner{
+		partition: p, epoch: epoch, config: config, timeout: timeout, deliver: deliver, logger: logger, now: now,
+		events: make(chan event, queueLength), wake: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
+	}
+	go r.run(ctx)
+	return r
+}
+
+// enqueue hands an event to the shard. The error is what the caller's client is to
+// be told: ErrLoading, group.ErrNotCoordinator, or ctx's.
+func (r *runner) enqueue(ctx context.Context, e event) error {
+	if err := r.unavailable(); err != nil {
+		return err
+	}
+	select {
+	case r.events <- e:
+		return nil
+	case <-r.done:
+		return group.ErrNotCoordinator
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *runner) unavailable() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch r.status {
+	case loading:
+		return ErrLoading
+	case active:
+		return nil
+	}
+	return group.ErrNotCoordinator
+}
+
+func (r *runner) setStatus(s status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status = s
+}
+
+// stop ends the shard: what waits is answered "not coordinator". It returns when
+// the goroutine has ended.
+func (r *runner) stop() {
+	r.cancel()
+	<-r.done
+}
+
+func (r *runner) run(ctx context.Context) {
+	defer close(r.done)
+	unwatch := r.partition.Watch(func() {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	})
+	defer unwatch()
+	for ctx.Err() == nil {
+		r.setStatus(loading)
+		if err := r.load(ctx); err != nil {
+			if ctx.Err() == nil {
+				r.logger.Error("coordinator shard cannot be loaded; its groups are unavailable until the next leader epoch", "leader_epoch", r.epoch, "cause", err)
+			}
+			r.setStatus(stopped)
+			<-ctx.Done()
+			return
+		}
+		r.setStatus(active)
+		cause := r.loop(ctx)
+		r.setStatus(stopped)
+		r.unload(cause)
+		if ctx.Err() == nil {
+			r.logger.Warn("coordinator shard is loaded again", "leader_epoch", r.epoch, "cause", cause)
+		}
+	}
+}
+
+// load replays the whole partition. Reads stay at the high watermark as it rises.
+func (r *runner) load(ctx context.Context) error {
+	start := r.now()
+	r.shard = group.NewShard(r.config)
+	var records int
+	end, err := r.partition.Scan(func(b record.Batch) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := replayBatch(r.shard, b)
+		records += n
+		if hw := r.partition.HighWatermark(); b.LastOffset() < hw {
+			r.shard.Committed(b.NextOffset())
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.end = end
+	r.shard.Committed(r.partition.HighWatermark())
+	r.absorb(r.shard.Loaded(r.now()))
+	r.logger.Info("coordinator shard loaded", "leader_epoch", r.epoch, "records", records, "end_offset", end, "took", r.now().Sub(start))
+	return nil
+}
+
+// replayBatch applies one batch of the log: records of a type that is not known
+// here are passed over, any that cannot be read fails the load.
+func replayBatch(s *group.Shard, b record.Batch) (records int, err error) {
+	producer := int64(-1)
+	if b.IsTransactional() {
+		producer = b.ProducerID()
+	}
+	it := record.NewRecordIterator(b, record.Limits{MaxDecompressed: loadLimit})
+	defer it.Close()
+	for it.Next() {
+		rec := it.Record()
+		offset := b.OffsetOf(rec)
+		if b.IsControl() {
+			if kind, err := record.ParseControlKey(rec.Key); err == nil && (kind == record.Commit || kind == record.Abort) {
+				s.ReplayEndTxn(offset, b.ProducerID(), kind == record.Commit)
+			}
+			continue
+		}
+		decoded, err := group.DecodeRecord(rec.Key, rec.Value)
+		var unknown *group.UnknownRecordTypeError
+		if errors.As(err, &unknown) {
+			continue
+		}
+		if err != nil {
+			return records, fmt.Errorf("offset %d: %w", offset, err)
+		}
+		s.Replay(offset, producer, decoded)
+		records++
+	}
+	return records, it.Err()
+}
+
+// loop runs events until ctx ends. After each it takes what else is queued into
+// the same batch, then appends it.
+func (r *runner) loop(ctx context.Context) (cause error) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		r.flush()
+		r.commit()
+		if r.moved != nil {
+			return r.moved
+		}
+		r.arm(timer)
+		select {
+		case <-ctx.Done():
+			return group.ErrNotCoordinator
+		case e := <-r.events:
+			r.handle(e)
+			r.drain()
+		case <-r.wake:
+		case <-timer.C:
+			r.expire()
+			if at, ok := r.shard.NextDeadline(); ok && !at.After(r.now()) {
+				r.absorb(r.shard.Tick(r.now()))
+			}
+		}
+	}
+}
+
+// drain handles what is queued right now, so that it shares a batch.
+func (r *runner) drain() {
+	for range len(r.events) {
+		select {
+		case e := <-r.events:
+			r.handle(e)
+		default:
+			return
+		}
+	}
+}
+
+func (r *runner) handle(e event) { r.absorb(e(r.shard, r.now())) }
+
+// arm sets the timer to the next thing that happens by itself.
+func (r *runner) arm(timer *time.Timer) {
+	next, ok := r.shard.NextDeadline()
+	if len(r.inFlight) > 0 && (!ok || r.inFlight[0].expires.Before(next)) {
+		next, ok = r.inFlight[0].expires, true
+	}
+	wait := time.Hour
+	if ok {
+		wait = max(next.Sub(r.now()), 0)
+	}
+	timer.Reset(wait)
+}
+
+// absorb takes the effects of one event: records into the batch and into the
+// shard, replies to their callers now or with the batch.
+func (r *runner) absorb(fx group.Effects) {
+	var holder *pending
+	if len(fx.Records) > 0 {
+		var err error
+		if holder, err = r.write(fx); err != nil {
+			r.fail(fx.Replies, []group.WriteID{fx.Write}, err)
+			return
+		}
+	} else if r.batch != nil {
+		holder = r.batch
+	} else if n := len(r.inFlight); n > 0 {
+		holder = r.inFlight[n-1]
+	}
+	for _, reply := range fx.Replies {
+		if reply.AfterCommit && holder != nil {
+			holder.replies = append(holder.replies, reply)
+		} else {
+			r.deliver(reply.To, reply.Response)
+		}
+	}
+	if fx.Write != 0 {
+		if holder != nil {
+			holder.writes = append(holder.writes, fx.Write)
+		} else {
+			r.absorb(r.shard.Finish(r.now(), fx.Write, nil))
+		}
+	}
+}
+
+type encoded struct {
+	record     group.Record
+	key, value []byte
+}
+
+// write puts records into the batch, beginning a new one where they do not fit.
+// Records that must stand together and fit in no batch are refused whole.
+func (r *runner) write(fx group.Effects) (*pending, error) {
+	all := make([]encoded, len(fx.Records))
+	size := 0
+	for i, rec := range fx.Records {
+		key, value, err := group.EncodeRecord(rec)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = encoded{rec, key, value}
+		size += record.MaxRecordSize(key, value, nil)
+	}
+	limit := r.partition.MaxBatchBytes()
+	if !fx.Splittable && record.HeaderSize+size > limit {
+		return nil, fmt.Errorf("%d bytes of records do not fit in a batch of %d: %w", size, limit, group.ErrUnknownServer)
+	}
+	if fx.HasProducer || r.batch != nil && (r.batch.txn || !fx.Splittable && r.batch.builder.Size()+size > limit) {
+		r.flush()
+	}
+	producer := int64(-1)
+	if fx.HasProducer {
+		producer = fx.ProducerID
+	}
+	for _, e := range all {
+		if r.batch != nil && r.batch.builder.SizeWith(e.key, e.value, nil) > limit {
+			r.flush()
+		}
+		if r.batch == nil {
+			r.begin(fx)
+		}
+		if err := r.batch.builder.Append(r.now().UnixMilli(), e.key, e.value, nil); err != nil {
+			return nil, err
+		}
+		r.batch.last = r.end
+		r.shard.Replay(r.end, producer, e.record)
+		r.end++
+	}
+	return r.batch, nil
+}
+
+func (r *runner) begin(fx group.Effects) {
+	opts := record.BuilderOptions{}
+	if fx.HasProducer {
+		opts.Transactional = true
+		opts.Producer = &record.Producer{ID: fx.ProducerID, Epoch: fx.ProducerEpoch, BaseSequence: record.NoSequence}
+	}
+	r.batch = &pending{builder: record.NewBuilder(opts), base: r.end, last: r.end - 1, expires: r.now().Add(r.timeout), txn: fx.HasProducer}
+}
+
+// flush appends the batch. When that fails, the shard goes back to where it was
+// before the batch, and each operation in it is told why.
+func (r *runner) flush() {
+	b := r.batch
+	if b == nil {
+		return
+	}
+	r.batch = nil
+	err := r.partition.Append(b.builder.Bytes(), r.epoch, b.base)
+	if err == nil {
+		r.inFlight = append(r.inFlight, b)
+		return
+	}
+	r.logger.Warn("coordinator records were not written", "leader_epoch", r.epoch, "base_offset", b.base, "records", b.last-b.base+1, "cause", err)
+	r.shard.Revert(b.base)
+	r.end = b.base
+	if errors.Is(err, errEndMoved) {
+		r.moved = err
+	}
+	r.fail(b.replies, b.writes, err)
+}
+
+func (r *runner) fail(replies []group.Reply, writes []group.WriteID, err error) {
+	told := writeError(err)
+	for _, reply := range replies {
+		response := reply.Response
+		if reply.AfterCommit {
+			response = response.Failed(told)
+		}
+		r.deliver(reply.To, response)
+	}
+	for _, write := range writes {
+		if write != 0 {
+			r.absorb(r.shard.Finish(r.now(), write, told))
+		}
+	}
+}
+
+// commit lets leave what the high watermark has passed.
+func (r *runner) commit() {
+	for {
+		hw := r.partition.HighWatermark()
+		r.shard.Committed(min(hw, r.end))
+		if len(r.inFlight) == 0 || r.inFlight[0].last >= hw {
+			return
+		}
+		b := r.inFlight[0]
+		r.inFlight = r.inFlight[1:]
+		for _, reply := range b.replies {
+			r.deliver(reply.To, reply.Response)
+		}
+		for _, write := range b.writes {
+			r.absorb(r.shard.Finish(r.now(), write, nil))
+		}
+		r.flush()
+	}
+}
+
+// expire gives up waiting for batches that were not replicated in time. Their
+// records stay and may commit later.
+func (r *runner) expire() {
+	for _, b := range r.inFlight {
+		if b.expires.After(r.now()) || len(b.replies)+len(b.writes) == 0 {
+			continue
+		}
+		replies, writes := b.replies, b.writes
+		b.replies, b.writes = nil, nil
+		b.expires = r.now().Add(r.timeout)
+		r.fail(replies, writes, context.DeadlineExceeded)
+	}
+}
+
+// unload answers everything that waits, then ends the shard. Events still in the
+// queue are dropped: whoever sent them sees that the shard stopped.
+func (r *runner) unload(cause error) {
+	told := writeError(cause)
+	if r.batch != nil {
+		r.inFlight = append(r.inFlight, r.batch)
+	}
+	for _, b := range r.inFlight {
+		for _, reply := range b.replies {
+			r.deliver(reply.To, reply.Response.Failed(told))
+		}
+	}
+	for _, reply := range r.shard.Unload().Replies {
+		r.deliver(reply.To, reply.Response)
+	}
+	r.batch, r.inFlight, r.moved = nil, nil, nil
+}
