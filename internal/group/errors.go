@@ -9,7 +9,7 @@ var (
 	ErrFencedInstanceID          = errors.New("fenced instance id: the group.instance.id belongs to another member id")
 	ErrGroupIDNotFound           = errors.New("group id not found")
 	ErrGroupMaxSizeReached       = errors.New("group max size reached")
-	ErrGroupSubscribedToTopic    = errors.New("group is subscribed to the topic")
+	ErrGroupSubscribedToTopic    = errors.New("group subscribed to topic")
 	ErrIllegalGeneration         = errors.New("illegal generation")
 	ErrInconsistentGroupProtocol = errors.New("inconsistent group protocol")
 	ErrInvalidGroupID            = errors.New("invalid group id")
