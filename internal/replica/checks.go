@@ -58,10 +58,13 @@ type FetchQuery struct {
 // fromFollower says whether a broker that replicates this partition asks.
 func (q *FetchQuery) fromFollower() bool { return q.ReplicaID >= 0 }
 
+// isReplica says whether the fetcher copies the log, here or elsewhere.
+func (q *FetchQuery) isReplica() bool { return q.ReplicaID >= 0 || q.ReplicaID == FutureReplicaID }
+
 // Bound is the exclusive bound of what the fetcher may read: the log end for a replica, else by isolation.
 func (q *FetchQuery) Bound(pos Positions) int64 {
 	switch {
-	case q.ReplicaID >= 0 || q.ReplicaID == FutureReplicaID:
+	case q.isReplica():
 		return pos.End
 	case q.Isolation == ReadCommitted:
 		return pos.LastStable
@@ -117,7 +120,7 @@ func (r *Role) CheckFetchOffset(q FetchQuery, pos Positions, epochs epoch.Cache)
 		return FetchDecision{}, r.outOfRange(q, pos, epochs)
 	}
 	if q.FetchOffset < pos.LocalLogStart {
-		if q.ReplicaID >= 0 || q.ReplicaID == FutureReplicaID {
+		if q.isReplica() {
 			return FetchDecision{}, ErrOffsetMovedToTieredStorage
 		}
 		return FetchDecision{Remote: true, Bound: q.Bound(pos)}, nil

@@ -191,6 +191,6 @@ func (s *State) AlterPartitionDone(sent AlterPartition, outcome AlterOutcome, re
 	next.ISR = returned.ISR
 	next.PartitionEpoch = returned.PartitionEpoch
 	next.Recovering = false
-	s.setRole(RoleLeader, next, s.role.EpochStart)
+	s.setRole(RoleLeader, next, s.role.EpochStart, s.role.LeadingSince)
 	return AlterAdopted
 }

@@ -70,6 +70,9 @@ type Role struct {
 	LeaderAndISR
 	// EpochStart is the log end offset at the moment this broker took over LeaderEpoch; -1 unless Kind is RoleLeader.
 	EpochStart int64
+	// LeadingSince is the leader epoch in which this broker began to lead without a break since; -1 unless Kind is
+	// RoleLeader. A record appended in an epoch below it may have been cut meanwhile.
+	LeadingSince int32
 }
 
 // Current is the leader and epoch this role knows.
@@ -135,7 +138,7 @@ type pendingISR struct {
 // the topic's min.insync.replicas (>= 1).
 func NewState(self int32, topic string, partition int32, minISR int) *State {
 	return &State{self: self, minISR: minISR, role: &Role{
-		Topic: topic, Partition: partition, EpochStart: NoOffset,
+		Topic: topic, Partition: partition, EpochStart: NoOffset, LeadingSince: NoEpoch,
 		LeaderAndISR: LeaderAndISR{Leader: -1, LeaderEpoch: NoEpoch, PartitionEpoch: -1},
 	}}
 }
@@ -169,9 +172,12 @@ func (s *State) BecomeLeader(p LeaderAndISR, end int64, now time.Time) (start Le
 	}
 	wasLeader := s.role.Kind == RoleLeader
 	newEpoch := !wasLeader || p.LeaderEpoch > s.role.LeaderEpoch
-	epochStart := s.role.EpochStart
+	epochStart, since := s.role.EpochStart, s.role.LeadingSince
 	if newEpoch {
 		epochStart = end
+	}
+	if !wasLeader {
+		since = p.LeaderEpoch
 	}
 	// A recovering leader has recovered by leading; its next AlterPartition tells the controller.
 	p.Recovering = false
@@ -199,7 +205,7 @@ func (s *State) BecomeLeader(p LeaderAndISR, end int64, now time.Time) (start Le
 	}
 	s.followers = followers
 	s.pending = nil
-	s.setRole(RoleLeader, p, epochStart)
+	s.setRole(RoleLeader, p, epochStart, since)
 	return LeaderStart{NewEpoch: newEpoch, EpochStart: epochStart}, true
 }
 
@@ -229,12 +235,12 @@ func (s *State) BecomeFollower(p LeaderAndISR, pos Positions, latest int32, know
 	}
 	s.followers = nil
 	s.pending = nil
-	s.setRole(RoleFollower, p, NoOffset)
+	s.setRole(RoleFollower, p, NoOffset, NoEpoch)
 	return start, true
 }
 
-func (s *State) setRole(kind RoleKind, p LeaderAndISR, epochStart int64) {
-	s.role = &Role{Topic: s.role.Topic, Partition: s.role.Partition, Kind: kind, LeaderAndISR: p, EpochStart: epochStart}
+func (s *State) setRole(kind RoleKind, p LeaderAndISR, epochStart int64, since int32) {
+	s.role = &Role{Topic: s.role.Topic, Partition: s.role.Partition, Kind: kind, LeaderAndISR: p, EpochStart: epochStart, LeadingSince: since}
 }
 
 // follower is the entry of a remote replica, nil when id is none.

@@ -1,0 +1,100 @@
+package replica
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/stelelog/stele/internal/log"
+)
+
+// Events counts each change of a role, of an in-sync set and of a log's positions. The log lines are written where the
+// change is made. The zero value is ready; all methods may be called concurrently.
+type Events struct {
+	roles    [RoleFollower + 1]atomic.Int64
+	shrinks  atomic.Int64
+	expands  atomic.Int64
+	timedOut atomic.Int64
+	logs     [log.EventHeldByFuture + 1]atomic.Int64
+}
+
+// Counts is what has been counted since the start.
+type Counts struct {
+	// RoleChanges counts changes of a partition's leader or leader epoch, by the role this broker has after it.
+	RoleChanges map[RoleKind]int64
+	// ISRShrinks and ISRExpands count the changes asked for by this broker as leader.
+	ISRShrinks, ISRExpands int64
+	// ProduceTimeouts counts partitions of Produce requests that were not acknowledged in time.
+	ProduceTimeouts int64
+	// LogEvents counts truncations, moves of log start, recoveries and other events of logs.
+	LogEvents map[log.EventKind]int64
+}
+
+// Counts is a snapshot.
+func (e *Events) Counts() Counts {
+	c := Counts{RoleChanges: map[RoleKind]int64{}, LogEvents: map[log.EventKind]int64{},
+		ISRShrinks: e.shrinks.Load(), ISRExpands: e.expands.Load(), ProduceTimeouts: e.timedOut.Load()}
+	for k := range e.roles {
+		c.RoleChanges[RoleKind(k)] = e.roles[k].Load()
+	}
+	for k := range e.logs {
+		c.LogEvents[log.EventKind(k)] = e.logs[k].Load()
+	}
+	return c
+}
+
+// LogEvent counts an event of a log; give it to the log directories as their OnEvent.
+func (e *Events) LogEvent(ev log.Event) {
+	if k := int(ev.Kind); k >= 0 && k < len(e.logs) {
+		e.logs[k].Add(1)
+	}
+}
+
+func (e *Events) roleChanged(k RoleKind) { e.roles[k].Add(1) }
+func (e *Events) isrChanged(shrink bool) {
+	if shrink {
+		e.shrinks.Add(1)
+	} else {
+		e.expands.Add(1)
+	}
+}
+func (e *Events) produceTimedOut() { e.timedOut.Add(1) }
+
+// fullLines is how many changes of one Apply are each told in full at info; of a storm of more the rest is told at debug,
+// and summed up in one line.
+const fullLines = 20
+
+// storm tells the role changes of one Apply.
+type storm struct {
+	logger *slog.Logger
+	events *Events
+	told   int
+	more   map[RoleKind]int
+}
+
+// roleChange tells one change: what the partition was, what it is, and why.
+func (s *storm) roleChange(was, is *Role, end int64, cause string) {
+	if was.Kind == is.Kind && was.Leader == is.Leader && was.LeaderEpoch == is.LeaderEpoch {
+		return
+	}
+	s.events.roleChanged(is.Kind)
+	level := slog.LevelInfo
+	if s.told++; s.told > fullLines {
+		level = slog.LevelDebug
+		if s.more == nil {
+			s.more = map[RoleKind]int{}
+		}
+		s.more[is.Kind]++
+	}
+	s.logger.Log(context.Background(), level, "leader change", "topic", is.Topic, "partition", is.Partition, "role", is.Kind.String(),
+		"fromLeader", was.Leader, "toLeader", is.Leader, "fromEpoch", was.LeaderEpoch, "leaderEpoch", is.LeaderEpoch,
+		"partitionEpoch", is.PartitionEpoch, "endOffset", end, "isr", is.ISR, "cause", cause)
+}
+
+// done sums up what was told at debug only.
+func (s *storm) done(offset int64) {
+	if s.told > fullLines {
+		s.logger.Info("leader changes, more of the same", "leaders", s.more[RoleLeader], "followers", s.more[RoleFollower],
+			"none", s.more[RoleNone], "metadataOffset", offset)
+	}
+}

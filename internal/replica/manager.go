@@ -1,0 +1,235 @@
+package replica
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stelelog/stele/internal/log"
+	"github.com/stelelog/stele/internal/metadata"
+)
+
+// TopicConfig is what a partition needs of its topic's effective configuration.
+type TopicConfig struct {
+	Log log.Config
+	// MinISR is min.insync.replicas, >= 1.
+	MinISR int
+}
+
+// Options configure a Manager. BrokerID, Dirs and TopicConfig are required; zero durations and limits mean Kafka's
+// defaults.
+type Options struct {
+	BrokerID int32
+	// Dirs are the log directories, opened. The manager closes them.
+	Dirs LogDirs
+	// TopicConfig is a topic's effective configuration under the image last applied. It is called by Apply.
+	TopicConfig func(topic string) TopicConfig
+	Events      *Events // nil: counted nowhere
+	Logger      *slog.Logger
+	Now         func() time.Time
+
+	// ReplicaLagMax is how long a follower may lack something and stay in the ISR (replica.lag.time.max.ms, 30 s).
+	ReplicaLagMax time.Duration
+	// FetchMaxBytes bounds the MaxBytes of every Fetch (fetch.max.bytes, 55 MiB).
+	FetchMaxBytes int
+	// MaxWaiting bounds the requests that wait at once; beyond, they are answered as if their time had run out.
+	// Default 100000.
+	MaxWaiting int
+
+	HighWatermarkCheckpointInterval time.Duration // replica.high.watermark.checkpoint.interval.ms, 5 s
+	CheckpointInterval              time.Duration // log.flush.(start.)offset.checkpoint.interval.ms, 60 s
+	RetentionInterval               time.Duration // log.retention.check.interval.ms, 5 min
+	InitialDelay                    time.Duration // log.initial.task.delay.ms, 30 s
+
+	// AlterPartition asks the controller for an ISR change and calls done, from any goroutine, with its answer. It must
+	// not block. nil: the ISR is never changed from here, as on a node that is alone.
+	AlterPartition func(topic metadata.UUID, change AlterPartition, done func(outcome AlterOutcome, returned LeaderAndISR))
+	// DirectoryAssigned hears that a replica was put into a directory that is not the one in the metadata.
+	DirectoryAssigned func(topic metadata.UUID, partition int32, directory metadata.UUID)
+	// DirectoryFailed hears, once for each, that a directory can no longer be used.
+	DirectoryFailed func(err *log.StorageError)
+}
+
+// Manager hosts this broker's partitions. Apply is called from one goroutine; everything else concurrently.
+type Manager struct {
+	o         Options
+	events    *Events
+	purgatory purgatory
+	closing   chan struct{} // closed when Close begins
+	stopped   sync.WaitGroup
+	closeOnce sync.Once
+	closeErr  error
+
+	image atomic.Pointer[metadata.Image]
+
+	mu     sync.RWMutex // guards the maps
+	byName map[topicPartition]*Partition
+	byID   map[topicIDPartition]*Partition
+
+	failedMu   sync.Mutex
+	failedDirs map[string]*log.StorageError
+}
+
+type topicIDPartition struct {
+	id        metadata.UUID
+	partition int32
+}
+
+// LogDirs are the log directories of a broker.
+type LogDirs interface {
+	// Log is a log that exists.
+	Log(topic string, partition int32) (*log.Log, bool)
+	// Create makes a log in the directory of that id; zero: wherever there is room.
+	Create(topic string, partition int32, topicID, directory [16]byte, c log.Config) (*log.Log, error)
+	// Delete renames the log's directory away at once and removes it later.
+	Delete(l *log.Log) error
+	CheckpointHighWatermarks() error
+	Checkpoint() error
+	Close() error
+}
+
+func (o Options) complete() Options {
+	set := func(d *time.Duration, standard time.Duration) {
+		if *d == 0 {
+			*d = standard
+		}
+	}
+	set(&o.ReplicaLagMax, 30*time.Second)
+	set(&o.HighWatermarkCheckpointInterval, 5*time.Second)
+	set(&o.CheckpointInterval, time.Minute)
+	set(&o.RetentionInterval, 5*time.Minute)
+	set(&o.InitialDelay, 30*time.Second)
+	if o.FetchMaxBytes == 0 {
+		o.FetchMaxBytes = 55 << 20
+	}
+	if o.MaxWaiting == 0 {
+		o.MaxWaiting = 100_000
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Events == nil {
+		o.Events = &Events{}
+	}
+	return o
+}
+
+// New makes a manager without partitions and starts its scheduler; Apply brings the partitions.
+func New(o Options) *Manager {
+	m := &Manager{
+		o: o.complete(), closing: make(chan struct{}),
+		byName: map[topicPartition]*Partition{}, byID: map[topicIDPartition]*Partition{}, failedDirs: map[string]*log.StorageError{},
+	}
+	m.events = m.o.Events
+	m.purgatory.limit = int64(m.o.MaxWaiting)
+	m.image.Store(metadata.EmptyImage())
+	m.stopped.Add(1)
+	go m.schedule()
+	return m
+}
+
+func (m *Manager) now() time.Time { return m.o.Now() }
+
+// broker looks a broker up in the image last applied.
+func (m *Manager) broker(id int32) (BrokerStatus, bool) {
+	b, ok := m.image.Load().Broker(id)
+	if !ok {
+		return BrokerStatus{}, false
+	}
+	return BrokerStatus{Epoch: b.Epoch, Fenced: b.Fenced, ShuttingDown: b.InControlledShutdown}, true
+}
+
+// Partition finds a partition hosted here. Errors: *log.StorageError when its directory is offline,
+// *NotLeaderOrFollowerError when the cluster knows it but it is not here, ErrUnknownTopicOrPartition otherwise.
+func (m *Manager) Partition(topic string, partition int32) (*Partition, error) {
+	return m.find(topic, metadata.UUID{}, partition)
+}
+
+// PartitionByID finds a partition by its topic's id. Errors are Partition's, and ErrUnknownTopicID when the cluster
+// knows no topic with that id.
+func (m *Manager) PartitionByID(id metadata.UUID, partition int32) (*Partition, error) {
+	return m.find("", id, partition)
+}
+
+// find finds a partition by name, by id, or by name with its id checked.
+func (m *Manager) find(topic string, id metadata.UUID, partition int32) (*Partition, error) {
+	m.mu.RLock()
+	var p *Partition
+	if topic != "" {
+		p = m.byName[topicPartition{topic, partition}]
+	} else {
+		p = m.byID[topicIDPartition{id, partition}]
+	}
+	m.mu.RUnlock()
+	if p == nil {
+		return nil, m.notHosted(topic, id, partition)
+	}
+	if err := p.usable(id); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// notHosted is why a partition was not found.
+func (m *Manager) notHosted(topic string, id metadata.UUID, partition int32) error {
+	img := m.image.Load()
+	t, ok := img.Topic(topic)
+	if topic == "" {
+		if t, ok = img.TopicByID(id); !ok {
+			return ErrUnknownTopicID
+		}
+	}
+	if !ok {
+		return ErrUnknownTopicOrPartition
+	}
+	p, ok := t.Partition(partition)
+	if !ok {
+		return ErrUnknownTopicOrPartition
+	}
+	return &NotLeaderOrFollowerError{Topic: t.Name, Partition: partition, Current: LeaderAndEpoch{Leader: p.Leader, Epoch: p.LeaderEpoch}}
+}
+
+// partitions is a copy of the list of all that are hosted.
+func (m *Manager) partitions() []*Partition {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	all := make([]*Partition, 0, len(m.byName))
+	for _, p := range m.byName {
+		all = append(all, p)
+	}
+	return all
+}
+
+func (m *Manager) add(p *Partition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.byName[topicPartition{p.topic, p.id}] = p
+	m.byID[topicIDPartition{p.topicID, p.id}] = p
+}
+
+func (m *Manager) remove(p *Partition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.byName, topicPartition{p.topic, p.id})
+	delete(m.byID, topicIDPartition{p.topicID, p.id})
+}
+
+// Close ends all waiting, writes the checkpoints, and closes the logs cleanly. Requests after it fail with ErrClosed.
+func (m *Manager) Close() error {
+	m.closeOnce.Do(func() {
+		close(m.closing)
+		m.stopped.Wait()
+		for _, p := range m.partitions() {
+			p.stop(ErrClosed)
+		}
+		m.closeErr = m.o.Dirs.CheckpointHighWatermarks()
+		if err := m.o.Dirs.Close(); err != nil {
+			m.closeErr = err
+		}
+	})
+	return m.closeErr
+}

@@ -1,0 +1,342 @@
+package replica
+
+import (
+	"errors"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stelelog/stele/internal/log"
+	"github.com/stelelog/stele/internal/metadata"
+	"github.com/stelelog/stele/internal/record"
+)
+
+// Partition is a replica hosted on this broker. All methods may be called concurrently.
+type Partition struct {
+	topic   string
+	id      int32
+	topicID metadata.UUID
+	m       *Manager
+	log     *log.Log
+
+	// roleMu is held shared by an append and exclusively by a change of role: so a change of role waits for the append
+	// in flight, and no append of an old reign comes after it.
+	roleMu sync.RWMutex
+	// mu guards state, and orders high watermark updates.
+	mu    sync.Mutex
+	state *State
+
+	role atomic.Pointer[Role]  // state's, for readers
+	gone atomic.Pointer[error] // why the partition cannot be used any more
+	wait watchList
+}
+
+func newPartition(m *Manager, topic string, id int32, topicID metadata.UUID, l *log.Log, minISR int) *Partition {
+	p := &Partition{topic: topic, id: id, topicID: topicID, m: m, log: l, state: NewState(m.o.BrokerID, topic, id, minISR)}
+	p.role.Store(p.state.Role())
+	return p
+}
+
+// Topic, ID and TopicID say which partition this is.
+func (p *Partition) Topic() string { return p.topic }
+
+// ID is the partition's number.
+func (p *Partition) ID() int32 { return p.id }
+
+// TopicID is the id of the topic incarnation whose records the log holds.
+func (p *Partition) TopicID() metadata.UUID { return p.topicID }
+
+// Role is the present role, an immutable value.
+func (p *Partition) Role() *Role { return p.role.Load() }
+
+// Err is why the partition can no longer be used (deleted, reassigned, directory offline, log corrupt), or nil.
+func (p *Partition) Err() error {
+	if e := p.gone.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+// Positions are the log's offsets now.
+func (p *Partition) Positions() Positions {
+	v := p.log.View()
+	defer v.Release()
+	return positionsOf(v)
+}
+
+func positionsOf(v *log.View) Positions {
+	return Positions{
+		LogStart: v.LogStartOffset, LocalLogStart: v.LocalLogStartOffset, HighWatermark: v.HighWatermark,
+		LastStable: v.LastStableOffset, End: v.EndOffset,
+	}
+}
+
+// usable checks that the partition is still here, and that it is the topic incarnation that is meant (zero: whichever).
+func (p *Partition) usable(topicID metadata.UUID) error {
+	if err := p.Err(); err != nil {
+		return err
+	}
+	if topicID != (metadata.UUID{}) && p.topicID != (metadata.UUID{}) && topicID != p.topicID {
+		return &InconsistentTopicIDError{Topic: p.topic, Partition: p.id, Requested: topicID, Have: p.topicID}
+	}
+	return nil
+}
+
+// stop ends the partition's use with err, the first of which stays, and wakes all who wait. An append in flight is
+// waited for.
+func (p *Partition) stop(err error) {
+	p.roleMu.Lock()
+	p.gone.CompareAndSwap(nil, &err)
+	p.roleMu.Unlock()
+	p.wait.all()
+}
+
+// lead takes over leadership as l says, or a changed ISR of the reign in force. changed is false when l is stale.
+func (p *Partition) lead(l LeaderAndISR, now time.Time) (was, is *Role, changed bool, err error) {
+	p.roleMu.Lock()
+	p.mu.Lock()
+	was = p.state.Role()
+	v := p.log.View()
+	end := v.EndOffset
+	v.Release()
+	start, ok := p.state.BecomeLeader(l, end, now)
+	if ok && start.NewEpoch {
+		_, err = p.log.BecomeLeader(l.LeaderEpoch)
+	}
+	is = p.state.Role()
+	if ok && err == nil {
+		p.role.Store(is)
+		p.advanceLocked(now)
+	}
+	p.mu.Unlock()
+	p.roleMu.Unlock()
+	if err != nil {
+		p.stop(err)
+		return was, was, false, err
+	}
+	if ok {
+		p.wait.all()
+	}
+	return was, is, ok, nil
+}
+
+// follow becomes a follower as l says. start is for the fetcher.
+func (p *Partition) follow(l LeaderAndISR) (was, is *Role, start FollowerStart, changed bool) {
+	p.roleMu.Lock()
+	p.mu.Lock()
+	was = p.state.Role()
+	v := p.log.View()
+	latest, known := v.Epochs.Latest()
+	start, changed = p.state.BecomeFollower(l, positionsOf(v), latest.Epoch, known)
+	v.Release()
+	is = p.state.Role()
+	p.role.Store(is)
+	p.mu.Unlock()
+	p.roleMu.Unlock()
+	if changed {
+		p.wait.all()
+	}
+	return was, is, start, changed
+}
+
+// advanceLocked moves the high watermark as far as the replicas allow. mu is held.
+func (p *Partition) advanceLocked(now time.Time) (moved bool) {
+	v := p.log.View()
+	hw, end := v.HighWatermark, v.EndOffset
+	v.Release()
+	next, ok := p.state.NextHighWatermark(hw, end, now, p.m.o.ReplicaLagMax, p.m.broker)
+	if ok {
+		p.log.SetHighWatermark(next)
+	}
+	return ok
+}
+
+// moved wakes those who wait for what has just been reached.
+func (p *Partition) moved() {
+	if !p.wait.empty() {
+		p.wait.passed(p.Positions())
+	}
+}
+
+// setMinISR takes over a changed min.insync.replicas.
+func (p *Partition) setMinISR(n int) {
+	p.mu.Lock()
+	p.state.SetMinISR(n)
+	moved := p.Err() == nil && p.advanceLocked(p.m.now())
+	p.mu.Unlock()
+	if moved {
+		p.moved()
+	}
+}
+
+// append writes one batch as the leader. all: the rule of acks=all applies. leaderEpoch, unless -1, must be the one in
+// force. The role cannot change before the batch is written and published.
+func (p *Partition) append(records []byte, all bool, leaderEpoch int32, o log.AppendOptions) (info log.AppendInfo, role *Role, err error) {
+	p.roleMu.RLock()
+	role = p.role.Load()
+	if err = p.Err(); err == nil {
+		err = role.Check(leaderEpoch, leaderEpoch != NoEpoch, true)
+	}
+	if err == nil && all {
+		p.mu.Lock()
+		err = p.state.CheckAppendAll()
+		p.mu.Unlock()
+	}
+	if err == nil {
+		info, err = p.log.AppendAsLeader(records, role.LeaderEpoch, o)
+	}
+	if err == nil && !info.Duplicate {
+		p.mu.Lock()
+		p.advanceLocked(p.m.now())
+		p.mu.Unlock()
+	}
+	p.roleMu.RUnlock()
+	switch {
+	case err == nil:
+		p.moved()
+	default:
+		p.failedIO(err)
+	}
+	return info, role, err
+}
+
+// failedIO looks whether err means that the log cannot go on, and stops the partition if so. A refused write that was
+// taken back leaves it usable.
+func (p *Partition) failedIO(err error) {
+	var storage *log.StorageError
+	var corrupt *log.CorruptError
+	switch {
+	case errors.As(err, &storage) && storage.Offline:
+		p.m.directoryFailed(storage)
+	case errors.As(err, &corrupt):
+		p.stop(err)
+	}
+}
+
+// acked says whether a batch that was appended in epoch and ends below required is acknowledged by all in-sync replicas.
+func (p *Partition) acked(required int64, epoch int32) (done bool, err error) {
+	if err := p.Err(); err != nil {
+		return true, err
+	}
+	role := p.role.Load()
+	if role.Kind != RoleLeader || epoch < role.LeadingSince {
+		return true, role.notLeader()
+	}
+	v := p.log.View()
+	hw := v.HighWatermark
+	v.Release()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state.AckedAll(required, hw)
+}
+
+// followerFetched records a follower's fetch, made under role, and moves what it allows to move.
+func (p *Partition) followerFetched(f FollowerFetch, role *Role) error {
+	p.mu.Lock()
+	now := p.state.Role()
+	if now.LeaderEpoch != role.LeaderEpoch || now.Kind != RoleLeader {
+		p.mu.Unlock()
+		return now.notLeader()
+	}
+	if err := p.state.UpdateFollower(f, p.m.broker); err != nil {
+		p.mu.Unlock()
+		return err
+	}
+	v := p.log.View()
+	hw := v.HighWatermark
+	v.Release()
+	change, propose := p.state.ProposeExpand(f.ReplicaID, hw, p.m.broker)
+	p.advanceLocked(f.At)
+	p.mu.Unlock()
+	if propose {
+		p.m.proposeISR(p, change)
+	}
+	p.moved()
+	return nil
+}
+
+// shrinkISR takes laggards out of the in-sync set.
+func (p *Partition) shrinkISR(now time.Time) {
+	if p.Err() != nil || len(p.role.Load().ISR) < 2 {
+		return
+	}
+	p.mu.Lock()
+	v := p.log.View()
+	end := v.EndOffset
+	v.Release()
+	change, ok := p.state.ProposeShrink(end, now, p.m.o.ReplicaLagMax, p.m.broker)
+	p.mu.Unlock()
+	if ok {
+		p.m.proposeISR(p, change)
+	}
+}
+
+// alterPartitionDone takes the controller's answer to an ISR change.
+func (p *Partition) alterPartitionDone(sent AlterPartition, outcome AlterOutcome, returned LeaderAndISR) AlterReaction {
+	p.roleMu.Lock()
+	p.mu.Lock()
+	reaction := p.state.AlterPartitionDone(sent, outcome, returned)
+	p.role.Store(p.state.Role())
+	moved := reaction == AlterAdopted && p.Err() == nil && p.advanceLocked(p.m.now())
+	p.mu.Unlock()
+	p.roleMu.Unlock()
+	if moved {
+		p.moved()
+	}
+	return reaction
+}
+
+// AppendCoordinator appends a batch of an internal topic by the rules of acks=all. leaderEpoch is the epoch in which
+// the caller became coordinator: if it is no longer the one in force nothing is written, and the error is a
+// *FencedLeaderEpochError, *UnknownLeaderEpochError or *NotLeaderOrFollowerError. The batch counts when the high watermark
+// has passed last (WatchHighWatermark).
+func (p *Partition) AppendCoordinator(records []byte, leaderEpoch int32) (base, last int64, err error) {
+	info, _, err := p.append(records, true, leaderEpoch, log.AppendOptions{Origin: log.OriginCoordinator})
+	if err != nil {
+		return NoOffset, NoOffset, err
+	}
+	return info.BaseOffset, info.LastOffset, nil
+}
+
+// WatchHighWatermark calls fn with the high watermark after each change of the partition, until cancel. fn is called
+// without locks, on the goroutine that made the change; calls may overlap and come out of order, so keep the greatest. fn
+// must not block. A call may still be under way when cancel returns.
+func (p *Partition) WatchHighWatermark(fn func(hw int64)) (cancel func()) {
+	w := &watch{kind: boundAny, waiter: callback(func() { fn(p.Positions().HighWatermark) })}
+	p.wait.add(w)
+	return w.remove
+}
+
+// ReadLog reads whole raw batches, the first of which holds offset, up to the log end, committed or not. It fills buf,
+// grown if not even one batch fits, and returns the part that was read; nothing at the log end. Errors:
+// *log.OffsetOutOfRangeError below the log start or above the end, what Err says, and failed reads.
+func (p *Partition) ReadLog(offset int64, buf []byte) ([]byte, error) {
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	v := p.log.View()
+	defer v.Release()
+	d, err := v.Read(offset, v.EndOffset, cap(buf), true)
+	if err != nil || d.Length == 0 {
+		return nil, err
+	}
+	if d.Length > cap(buf) {
+		buf = make([]byte, d.Length)
+	}
+	buf = buf[:d.Length]
+	if _, err := d.File.ReadAt(buf, d.Position); err != nil {
+		return nil, err
+	}
+	whole := 0
+	for b, err := range record.Batches(buf) {
+		if err != nil {
+			return nil, err
+		}
+		whole += b.Length()
+	}
+	return buf[:whole], nil
+}
+
+// directory is the log directory the partition lies in.
+func (p *Partition) directory() string { return filepath.Dir(p.log.Dir()) }

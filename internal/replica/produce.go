@@ -1,0 +1,191 @@
+package replica
+
+import (
+	"sync"
+	"time"
+
+	"github.com/stelelog/stele/internal/log"
+	"github.com/stelelog/stele/internal/metadata"
+)
+
+// ProducePartition is what a Produce request holds for one partition: one record batch.
+type ProducePartition struct {
+	Topic     string
+	TopicID   metadata.UUID // zero: the topic is named only by Topic
+	Partition int32
+	// Records may be changed in place (base offset, leader epoch); it is not used once Produce has returned.
+	Records []byte
+}
+
+// ProduceRequest asks to append batches, in the order given.
+type ProduceRequest struct {
+	// Acks: 0 and 1 are done when the leader has written, -1 when the in-sync replicas have.
+	Acks int16
+	// Timeout is how long to wait for them.
+	Timeout time.Duration
+	Origin  log.AppendOrigin
+	Version int16
+	// TxnVerified and TxnV2 are as in log.AppendOptions.
+	TxnVerified, TxnV2 bool
+	Partitions         []ProducePartition
+}
+
+// ProduceResult is what became of one partition's batch. The offsets and the time are -1 beside an error, save that
+// LogStartOffset is known when the record was written but not acknowledged.
+type ProduceResult struct {
+	Topic          string
+	TopicID        metadata.UUID
+	Partition      int32
+	BaseOffset     int64
+	LastOffset     int64
+	LogAppendTime  int64
+	LogStartOffset int64
+	Err            error
+}
+
+// DelayedProduce is a Produce under way: everything that could be written is, and acknowledgements may be outstanding.
+type DelayedProduce struct {
+	done    chan struct{}
+	results []ProduceResult
+
+	m       *Manager
+	mu      sync.Mutex
+	open    int
+	pending []*pendingAck
+	timer   *time.Timer
+}
+
+// pendingAck is one partition's batch that the high watermark has not passed.
+type pendingAck struct {
+	d        *DelayedProduce
+	p        *Partition
+	result   *ProduceResult
+	required int64
+	epoch    int32
+	watch    watch
+	settled  bool
+}
+
+// closedChan is the Done of every Produce that had nothing to wait for.
+var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// Done is closed when every partition's result stands.
+func (d *DelayedProduce) Done() <-chan struct{} { return d.done }
+
+// Results are in the order of the request. They stand once Done is closed, and must not be read before.
+func (d *DelayedProduce) Results() []ProduceResult { return d.results }
+
+// Produce appends the batches in order and returns at once. Batches of different partitions stand or fall alone.
+func (m *Manager) Produce(req ProduceRequest) *DelayedProduce {
+	d := &DelayedProduce{done: closedChan, m: m, results: make([]ProduceResult, len(req.Partitions))}
+	o := log.AppendOptions{Origin: req.Origin, RequestVersion: req.Version, TxnVerified: req.TxnVerified, TxnV2: req.TxnV2}
+	for i := range req.Partitions {
+		in, out := &req.Partitions[i], &d.results[i]
+		*out = ProduceResult{Topic: in.Topic, TopicID: in.TopicID, Partition: in.Partition,
+			BaseOffset: NoOffset, LastOffset: NoOffset, LogAppendTime: -1, LogStartOffset: NoOffset}
+		if req.Acks < -1 || req.Acks > 1 {
+			out.Err = ErrInvalidRequiredAcks
+			continue
+		}
+		p, err := m.find(in.Topic, in.TopicID, in.Partition)
+		if err != nil {
+			out.Err = err
+			continue
+		}
+		info, role, err := p.append(in.Records, req.Acks == -1, NoEpoch, o)
+		if err != nil {
+			out.Err = err
+			continue
+		}
+		out.BaseOffset, out.LastOffset = info.BaseOffset, info.LastOffset
+		out.LogAppendTime, out.LogStartOffset = info.LogAppendTime, info.LogStartOffset
+		if req.Acks != -1 {
+			continue
+		}
+		a := pendingAck{d: d, p: p, result: out, required: info.LastOffset + 1, epoch: role.LeaderEpoch}
+		if done, err := p.acked(a.required, a.epoch); done {
+			a.settle(err)
+		} else {
+			d.pending = append(d.pending, &a)
+		}
+	}
+	if len(d.pending) > 0 {
+		d.park(req.Timeout)
+	}
+	return d
+}
+
+// park registers the outstanding acknowledgements and looks at each once more: one that came in between would be
+// missed otherwise.
+func (d *DelayedProduce) park(timeout time.Duration) {
+	d.open = len(d.pending)
+	d.done = make(chan struct{})
+	// The timer starts last, so it never finds a watch that is yet to be added.
+	if timeout <= 0 || !d.m.purgatory.enter() {
+		for _, a := range d.pending {
+			a.settle(ErrTimedOut)
+		}
+		close(d.done)
+		return
+	}
+	for _, a := range d.pending {
+		a.watch = watch{kind: boundHighWatermark, offset: a.required - 1, waiter: a}
+		a.p.wait.add(&a.watch)
+	}
+	for _, a := range d.pending {
+		a.wake()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.open > 0 {
+		d.timer = time.AfterFunc(timeout, d.expire)
+	}
+}
+
+// settle writes the result of one partition.
+func (a *pendingAck) settle(err error) {
+	if err != nil {
+		a.result.Err = err
+		a.result.BaseOffset, a.result.LastOffset, a.result.LogAppendTime = NoOffset, NoOffset, -1
+	}
+}
+
+// wake looks whether the batch is acknowledged now.
+func (a *pendingAck) wake() {
+	done, err := a.p.acked(a.required, a.epoch)
+	if !done {
+		return
+	}
+	a.d.mu.Lock()
+	defer a.d.mu.Unlock()
+	a.finish(err)
+}
+
+// finish settles the batch unless it is settled, and ends the whole when it was the last. d.mu is held.
+func (a *pendingAck) finish(err error) {
+	if a.settled {
+		return
+	}
+	a.settled = true
+	a.settle(err)
+	a.watch.remove()
+	if a.d.open--; a.d.open == 0 {
+		if a.d.timer != nil {
+			a.d.timer.Stop()
+		}
+		a.d.m.purgatory.leave()
+		close(a.d.done)
+	}
+}
+
+// expire ends what is still outstanding when the time has run out.
+func (d *DelayedProduce) expire() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, a := range d.pending {
+		if !a.settled {
+			d.m.events.produceTimedOut()
+			a.finish(ErrTimedOut)
+		}
+	}
+}
