@@ -96,6 +96,9 @@ func NewBuilder(opts BuilderOptions) *Builder {
 // Append adds a record at the offset after the last one, with a timestamp in ms. A nil key or value is null;
 // nothing is kept of the arguments. The error is ErrBatchFull, and then nothing was added.
 func (b *Builder) Append(timestamp int64, key, value []byte, headers []Header) error {
+	if b.h.lastOffsetDelta == math.MaxInt32 {
+		return ErrBatchFull
+	}
 	return b.AppendAt(b.h.lastOffsetDelta+1, timestamp, key, value, headers)
 }
 
@@ -110,7 +113,7 @@ func (b *Builder) AppendAt(offsetDelta int32, timestamp int64, key, value []byte
 	}
 	r := Record{TimestampDelta: timestamp - base, OffsetDelta: offsetDelta, Key: key, Value: value, Headers: headers}
 	body := r.bodySize()
-	if body > maxBuilderBytes || b.size > maxBuilderBytes-body-maxVarintLen || b.h.count == math.MaxInt32 {
+	if body > maxBuilderBytes || b.size > maxBuilderBytes-body-maxVarintLen || len(headers) > maxHeaders {
 		return ErrBatchFull
 	}
 	if b.comp == nil {

@@ -9,8 +9,8 @@ import (
 // rest may simply not have been read.
 var ErrShort = errors.New("record: bytes end inside a batch")
 
-// ErrBatchFull says that a Builder cannot take another record: the batch would outgrow what its
-// 32-bit fields can say.
+// ErrBatchFull says that a Builder cannot take a record: the batch would outgrow what its 32-bit fields can
+// say, or the record alone has more headers than any reader takes (2^20).
 var ErrBatchFull = errors.New("record: batch is full")
 
 // CorruptError says that bytes are not a whole, undamaged batch (Kafka's CORRUPT_MESSAGE).

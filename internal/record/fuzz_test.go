@@ -67,7 +67,7 @@ func FuzzBatch(f *testing.F) {
 
 // FuzzRecords: any bytes as the records of a batch, in any codec and with any count,
 //   - are accepted by the validator only if the iterator reads them too, with offsets 0, 1, 2...;
-//   - are accepted by both or by neither, apart from those offsets;
+//   - are accepted by both or by neither, apart from those offsets, and Stamps agrees with the iterator;
 //   - come out the same after conversion to any codec;
 //   - are left alone when refused.
 func FuzzRecords(f *testing.F) {
@@ -87,6 +87,20 @@ func FuzzRecords(f *testing.F) {
 		records, walkErr := collect(sent, Limits{MaxDecompressed: fuzzLimit})
 		if c := code(err); c != 0 && c != 87 && c != 32 {
 			t.Fatal(err)
+		}
+		stamps := 0
+		var stampErr error
+		for s, err := range sent.Stamps(Limits{MaxDecompressed: fuzzLimit}) {
+			if stampErr = err; err != nil {
+				break
+			}
+			if r := records[stamps]; s.Offset != sent.OffsetOf(r) || s.Timestamp != sent.TimestampOf(r) {
+				t.Fatalf("stamp %+v of %+v", s, r)
+			}
+			stamps++
+		}
+		if stamps != len(records) || (stampErr == nil) != (walkErr == nil) {
+			t.Fatalf("%d stamps, %v; %d records, %v", stamps, stampErr, len(records), walkErr)
 		}
 		counted := true
 		for i, r := range records {

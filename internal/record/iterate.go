@@ -153,6 +153,9 @@ func (r *Record) parse(b []byte) string {
 	if n == 0 || headers < 0 || int(headers) > len(b) {
 		return reasonHeaderCount
 	}
+	if headers > maxHeaders {
+		return reasonManyHeaders
+	}
 	r.Headers = r.Headers[:0]
 	for range headers {
 		var h Header

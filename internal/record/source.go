@@ -14,6 +14,10 @@ const (
 	maxPooledWindow = 1 << 20
 
 	defaultMaxDecompressed = math.MaxInt32
+
+	// maxHeaders is how many headers a record may have. One takes two bytes in the batch and many more in
+	// memory, so that a small compressed batch could ask for more than there is.
+	maxHeaders = 1 << 20
 )
 
 var (
@@ -186,6 +190,7 @@ const (
 	reasonValue       = "record's value is malformed"
 	reasonHeaderCount = "record's header count is malformed"
 	reasonHeader      = "record header is malformed"
+	reasonManyHeaders = "record has too many headers"
 )
 
 // length reads the length of the next record. A non-empty answer is the reason why not.
@@ -274,6 +279,9 @@ func (s *source) skipBody(left int) (nullKey bool, reason string) {
 	headers, ok := s.varintWithin(&left)
 	if !ok || headers < 0 || int(headers) > left {
 		return false, reasonHeaderCount
+	}
+	if headers > maxHeaders {
+		return false, reasonManyHeaders
 	}
 	for range headers {
 		if null, ok := s.skipField(&left); !ok || null {
