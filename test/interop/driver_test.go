@@ -1,0 +1,186 @@
+//go:build interop
+
+package interop
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/stelelog/stele/test/reference"
+)
+
+// driver is a client of another language in a process of its own, asked by JSON lines: java/Driver.java and
+// python/driver.py speak the same protocol. One request is under way at a time.
+type driver struct {
+	label string
+	addr  string
+	// protocols holds the group protocols that the client knows.
+	protocols map[string]bool
+
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	out     *bufio.Reader
+	members int
+}
+
+type request struct {
+	Op              string            `json:"op"`
+	Bootstrap       string            `json:"bootstrap"`
+	Topic           string            `json:"topic,omitempty"`
+	Codec           string            `json:"codec,omitempty"`
+	Records         []record          `json:"records,omitempty"`
+	Transaction     string            `json:"transaction,omitempty"` // commit or abort
+	TransactionalID string            `json:"transactional_id,omitempty"`
+	Group           string            `json:"group,omitempty"`
+	Count           int               `json:"count,omitempty"`
+	Member          string            `json:"member,omitempty"`
+	Config          map[string]string `json:"config,omitempty"` // in the client's own names
+}
+
+type answer struct {
+	Error   string   `json:"error"`
+	Records []record `json:"records"`
+}
+
+// javaClasses compiles java/Driver.java once and returns a class path with it and Kafka.
+var javaClasses = sync.OnceValues(func() (string, error) {
+	cp, err := reference.ClassPath(context.Background())
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(scratch, "classes")
+	if out, err := exec.Command("javac", "-cp", cp, "-d", dir, "java/Driver.java").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("javac: %w\n%s", err, out)
+	}
+	return cp + ":" + dir, nil
+})
+
+func newJava(addr string) (*driver, error) {
+	cp, err := javaClasses()
+	if err != nil {
+		return nil, err
+	}
+	script, err := reference.Script()
+	if err != nil {
+		return nil, err
+	}
+	d := &driver{label: "java", addr: addr, protocols: map[string]bool{"classic": true, "consumer": true}}
+	return d, d.start(script, "java", "-cp", cp, "Driver")
+}
+
+func newPython(addr string) (*driver, error) {
+	d := &driver{label: "confluent-kafka", addr: addr, protocols: map[string]bool{"classic": true}}
+	// Debian's interpreter, which has Debian's confluent-kafka.
+	return d, d.start("/usr/bin/python3", "python/driver.py")
+}
+
+func (d *driver) start(command string, args ...string) error {
+	cmd := exec.Command(command, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Stderr = clientLog(d.label)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	d.cmd, d.in, d.out = cmd, in, bufio.NewReaderSize(out, 1<<20)
+	return cmd.Start()
+}
+
+func (d *driver) close() {
+	_ = d.in.Close()
+	_ = d.cmd.Process.Kill()
+	_ = d.cmd.Wait()
+}
+
+func (d *driver) call(r request) ([]record, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r.Bootstrap = d.addr
+	line, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := d.in.Write(append(line, '\n')); err != nil {
+		return nil, fmt.Errorf("%s driver: %w", d.label, err)
+	}
+	text, err := d.out.ReadBytes('\n')
+	if err != nil {
+		return nil, fmt.Errorf("%s driver ended: %w", d.label, err)
+	}
+	var a answer
+	if err := json.Unmarshal(text, &a); err != nil {
+		return nil, fmt.Errorf("%s driver said %q: %w", d.label, text, err)
+	}
+	if a.Error != "" {
+		return a.Records, errors.New(a.Error)
+	}
+	return a.Records, nil
+}
+
+func (d *driver) name() string { return d.label }
+
+func (d *driver) produce(_ context.Context, b batch) error {
+	r := request{Op: "produce", Topic: b.topic, Codec: b.codec, Records: b.records}
+	if b.transactionalID != "" {
+		r.TransactionalID, r.Transaction = b.transactionalID, "commit"
+		if b.abort {
+			r.Transaction = "abort"
+		}
+	}
+	_, err := d.call(r)
+	return err
+}
+
+func (d *driver) consume(_ context.Context, q query) ([]record, error) {
+	r := request{Op: "consume", Topic: q.topic, Count: q.count, Config: map[string]string{"isolation.level": "read_uncommitted"}}
+	if q.committed {
+		r.Config["isolation.level"] = "read_committed"
+	}
+	return d.call(r)
+}
+
+func (d *driver) group(_ context.Context, topic, group string, count int) ([]record, error) {
+	return d.call(request{Op: "group", Topic: topic, Group: group, Count: count})
+}
+
+func (d *driver) join(_ context.Context, topic, group, protocol string) (member, error) {
+	if !d.protocols[protocol] {
+		return nil, errCannot
+	}
+	d.mu.Lock()
+	d.members++
+	m := driverMember{d, fmt.Sprintf("m%d", d.members)}
+	d.mu.Unlock()
+	r := request{Op: "join", Topic: topic, Group: group, Member: m.id}
+	if len(d.protocols) > 1 {
+		r.Config = map[string]string{"group.protocol": protocol}
+	}
+	_, err := d.call(r)
+	return m, err
+}
+
+type driverMember struct {
+	d  *driver
+	id string
+}
+
+func (m driverMember) records() ([]record, error) {
+	return m.d.call(request{Op: "records", Member: m.id})
+}
+
+func (m driverMember) leave() ([]record, error) {
+	return m.d.call(request{Op: "leave", Member: m.id})
+}

@@ -1,0 +1,199 @@
+#!/usr/bin/python3
+"""confluent-kafka (librdkafka) behind a line protocol: one JSON request a line on standard input, one JSON answer
+a line on standard output. The requests are those of test/interop/driver_test.go; bytes are base64, null is null."""
+
+import base64
+import json
+import sys
+import threading
+import time
+
+from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Producer, TopicPartition
+
+
+def encode(b):
+    return None if b is None else base64.b64encode(b).decode()
+
+
+def decode(s):
+    return None if s is None else base64.b64decode(s)
+
+
+def config(request, **settings):
+    c = {"bootstrap.servers": request["bootstrap"]}
+    c.update({k.replace("_", "."): v for k, v in settings.items()})
+    c.update(request.get("config") or {})
+    return c
+
+
+def produce(request):
+    """Sends the records in their order; all of them in one transaction when "transaction" is commit or abort."""
+    transaction = request.get("transaction")
+    c = config(request, compression_type=request["codec"], linger_ms=50, acks="all", message_timeout_ms=30000)
+    if transaction:
+        c["transactional.id"] = request["transactional_id"]
+        c["transaction.timeout.ms"] = 30000
+    failures, offsets = [], []
+
+    def delivered(err, msg):
+        if err is not None:
+            failures.append(str(err))
+        else:
+            offsets.append(msg.offset())
+
+    p = Producer(c)
+    if transaction:
+        p.init_transactions(30)
+        p.begin_transaction()
+    for r in request["records"]:
+        kwargs = {}
+        if r.get("partition", -1) >= 0:
+            kwargs["partition"] = r["partition"]
+        if r.get("timestamp"):
+            kwargs["timestamp"] = r["timestamp"]
+        headers = [(h["name"], decode(h["value"])) for h in r.get("headers") or []]
+        if headers:
+            kwargs["headers"] = headers
+        p.produce(request["topic"], key=decode(r["key"]), value=decode(r["value"]), on_delivery=delivered, **kwargs)
+    left = p.flush(30)
+    if left:
+        failures.append("%d records were not sent" % left)
+    if transaction == "commit":
+        p.commit_transaction(30)
+    elif transaction == "abort":
+        p.abort_transaction(30)
+    if failures:
+        raise RuntimeError("; ".join(failures))
+    return {"offsets": offsets}
+
+
+def plain(msg):
+    kind, timestamp = msg.timestamp()
+    return {
+        "partition": msg.partition(),
+        "offset": msg.offset(),
+        "timestamp": -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
+        "key": encode(msg.key()),
+        "value": encode(msg.value()),
+        "headers": [{"name": n, "value": encode(v)} for n, v in msg.headers() or []],
+    }
+
+
+def poll(consumer, timeout):
+    """The next record, None when there was none in time; errors are raised."""
+    msg = consumer.poll(timeout)
+    if msg is None:
+        return None
+    if msg.error():
+        raise RuntimeError(str(msg.error()))
+    return msg
+
+
+def consume(request):
+    """Reads every partition of a topic from its beginning to the end that it has now."""
+    c = Consumer(config(request, group_id="unused", enable_auto_commit=False, enable_partition_eof=True))
+    try:
+        deadline = time.time() + request.get("timeout_ms", 30000) / 1000
+        topic = c.list_topics(request["topic"], 10).topics[request["topic"]]
+        if topic.error is not None:
+            raise RuntimeError(str(topic.error))
+        left, records = set(topic.partitions), []
+        c.assign([TopicPartition(request["topic"], p, OFFSET_BEGINNING) for p in left])
+        while left:
+            if time.time() > deadline:
+                raise RuntimeError("timed out after %d records; partitions not at their end: %s" % (len(records), left))
+            msg = c.poll(0.1)
+            if msg is None:
+                continue
+            if msg.error() is None:
+                records.append(plain(msg))
+            elif msg.error().code() == KafkaError._PARTITION_EOF:
+                left.discard(msg.partition())
+            else:
+                raise RuntimeError(str(msg.error()))
+        return {"records": records}
+    finally:
+        c.close()
+
+
+def group(request):
+    """Joins a group, reads exactly "count" records, commits the position after the last one, leaves."""
+    c = Consumer(config(request, group_id=request["group"], enable_auto_commit=False, auto_offset_reset="earliest"))
+    try:
+        deadline = time.time() + request.get("timeout_ms", 30000) / 1000
+        c.subscribe([request["topic"]])
+        records = []
+        while len(records) < request["count"]:
+            if time.time() > deadline:
+                raise RuntimeError("timed out after %d of %d records" % (len(records), request["count"]))
+            msg = poll(c, 0.1)
+            if msg is not None:
+                records.append(plain(msg))
+                c.commit(message=msg, asynchronous=False)
+        return {"records": records}
+    finally:
+        c.close()
+
+
+class Member:
+    """A member of a group that polls and commits in a thread of its own until it is told to leave."""
+
+    def __init__(self, request):
+        self.consumer = Consumer(
+            config(request, group_id=request["group"], auto_offset_reset="earliest", enable_auto_commit=False)
+        )
+        self.consumer.subscribe([request["topic"]])
+        self.seen, self.failure, self.leaving = [], None, False
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        try:
+            while not self.leaving:
+                msg = poll(self.consumer, 0.05)
+                if msg is not None:
+                    self.seen.append(plain(msg))
+                    self.consumer.commit(message=msg, asynchronous=False)
+        except Exception as e:
+            self.failure = str(e)
+        finally:
+            self.consumer.close()
+
+    def records(self):
+        answer = {"records": list(self.seen)}
+        if self.failure is not None:
+            answer["error"] = self.failure
+        return answer
+
+    def leave(self):
+        self.leaving = True
+        self.thread.join(30)
+        return self.records()
+
+
+def main():
+    members = {}
+
+    def join(request):
+        members[request["member"]] = Member(request)
+        return {}
+
+    ops = {
+        "produce": produce,
+        "consume": consume,
+        "group": group,
+        "join": join,
+        "records": lambda r: members[r["member"]].records(),
+        "leave": lambda r: members.pop(r["member"]).leave(),
+    }
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = ops[request["op"]](request)
+        except Exception as e:
+            answer = {"error": "%s: %s" % (type(e).__name__, e)}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

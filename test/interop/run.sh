@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# make interop: other people's clients and Apache Kafka's own tools against a running Stele.
+#
+#   test/interop/run.sh [go test arguments]
+#
+# STELE_INTEROP_TARGET=kafka runs the same tests against Apache Kafka itself, which shows that the tests are
+# right before they judge anything else.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+test/interop/install.sh
+exec "${GO:-go}" test -tags interop ./test/interop -count=1 -timeout 25m "$@"
