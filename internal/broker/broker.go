@@ -50,9 +50,10 @@ type Options struct {
 	ShutdownTimeout      time.Duration // how long a controlled shutdown may take
 
 	// Publish applies an image to the parts of the node, before readers see it. It
-	// runs on one goroutine, in the order of the log. first: nothing was published
-	// before it, so logs are to be recovered and everything is new.
-	Publish func(image *metadata.Image, changes metadata.Changes, first bool) error
+	// runs on one goroutine, in the order of the log. delta is what led from the image
+	// published last to this one; nil when that is not known: everything is new at
+	// the first publication and after a snapshot.
+	Publish func(image *metadata.Image, delta *metadata.Delta) error
 	Logger  *slog.Logger
 }
 
@@ -155,7 +156,7 @@ func (b *Broker) Ready(ctx context.Context) error {
 }
 
 // publish runs on the observer's goroutine.
-func (b *Broker) publish(image *metadata.Image, changes metadata.Changes) error {
+func (b *Broker) publish(image *metadata.Image, delta *metadata.Delta) error {
 	first := false
 	select {
 	case <-b.published:
@@ -166,9 +167,10 @@ func (b *Broker) publish(image *metadata.Image, changes metadata.Changes) error 
 		if image.MetadataVersion() == 0 {
 			return nil
 		}
+		delta = nil
 	}
 	if b.opts.Publish != nil {
-		if err := b.opts.Publish(image, changes, first); err != nil {
+		if err := b.opts.Publish(image, delta); err != nil {
 			return fatalf("applying the metadata image at offset %d: %v", image.Offset(), err)
 		}
 	}

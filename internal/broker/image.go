@@ -17,10 +17,10 @@ const snapshotLimit = 1 << 30
 type imageBuilder struct {
 	image   *metadata.Image
 	open    *metadata.Delta // what a metadata transaction holds back, nil outside of one
-	publish func(image *metadata.Image, changes metadata.Changes) error
+	publish func(image *metadata.Image, delta *metadata.Delta) error
 }
 
-func newImageBuilder(publish func(*metadata.Image, metadata.Changes) error) *imageBuilder {
+func newImageBuilder(publish func(*metadata.Image, *metadata.Delta) error) *imageBuilder {
 	return &imageBuilder{image: metadata.EmptyImage(), publish: publish}
 }
 
@@ -48,7 +48,7 @@ func (b *imageBuilder) apply(batches []record.Batch) error {
 	}
 	last := batches[len(batches)-1]
 	b.open, b.image = nil, delta.Apply(last.LastOffset(), last.PartitionLeaderEpoch())
-	return b.publish(b.image, delta.Changes)
+	return b.publish(b.image, delta)
 }
 
 func replay(delta *metadata.Delta, batch record.Batch) error {
@@ -106,27 +106,6 @@ func (b *imageBuilder) restore(snapshot []byte, endOffset int64, epoch int32) er
 	if !header || !footer {
 		return fmt.Errorf("metadata snapshot %d-%d is not whole: header %t, footer %t", endOffset, epoch, header, footer)
 	}
-	changes := delta.Changes
-	before := b.image
 	b.open, b.image = nil, delta.Apply(endOffset-1, epoch)
-	noteVanished(before, b.image, &changes)
-	return b.publish(b.image, changes)
-}
-
-// noteVanished adds to the changes of a snapshot what the image before it had and
-// the new one has not: a delta that begins with nothing cannot know.
-func noteVanished(before, after *metadata.Image, changes *metadata.Changes) {
-	for _, topic := range before.Topics().All() {
-		if _, ok := after.TopicByID(topic.ID); !ok {
-			changes.Topics[topic.ID] = &metadata.TopicChange{Name: topic.Name, Removed: true, Partitions: map[int32]bool{}}
-		}
-	}
-	for id := range before.Brokers().All() {
-		if _, ok := after.Broker(id); !ok {
-			changes.Brokers[id] = true
-		}
-	}
-	for resource := range before.ConfigResources().All() {
-		changes.Configs[resource] = true
-	}
+	return b.publish(b.image, nil)
 }

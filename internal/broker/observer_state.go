@@ -140,8 +140,11 @@ func (s *observerState) truncate(divergingEpoch int32, divergingEnd int64) error
 	for len(s.pending) > 0 && s.pending[len(s.pending)-1].LastOffset() >= target {
 		s.pending = s.pending[:len(s.pending)-1]
 	}
-	s.epochs = s.epochs.TruncateFromEnd(target)
-	s.end = position{endOffset: target}
+	s.end = position{endOffset: s.applied}
+	if n := len(s.pending); n > 0 {
+		s.end.endOffset = s.pending[n-1].NextOffset()
+	}
+	s.epochs = s.epochs.TruncateFromEnd(s.end.endOffset)
 	if latest, ok := s.epochs.Latest(); ok {
 		s.end.lastEpoch = latest.Epoch
 	}

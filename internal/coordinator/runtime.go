@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/stelelog/stele/internal/group"
+	"github.com/stelelog/stele/internal/metadata"
 )
 
 // GroupTopic is the internal topic that holds groups and committed offsets.
@@ -28,7 +29,8 @@ type Options struct {
 // request's method returns when its reply may leave; a request whose ctx ends
 // first gets no reply, and what it began goes on.
 type Runtime struct {
-	opts Options
+	opts  Options
+	image *metadata.Image // the one applied last; belongs to Apply's caller
 
 	mu         sync.RWMutex
 	partitions int32 // of __consumer_offsets; 0 while the topic is unknown
@@ -51,7 +53,7 @@ func New(opts Options) *Runtime {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	return &Runtime{opts: opts, shards: map[int32]*runner{}, waiting: map[group.ReplyTo]chan group.Response{}}
+	return &Runtime{opts: opts, image: metadata.EmptyImage(), shards: map[int32]*runner{}, waiting: map[group.ReplyTo]chan group.Response{}}
 }
 
 // SetPartitions says how many partitions __consumer_offsets has.
