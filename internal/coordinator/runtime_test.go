@@ -255,7 +255,7 @@ func TestPartitionForIsJavasHash(t *testing.T) {
 		t.Fatal("a partition was named before the topic exists")
 	}
 	r.SetPartitions(50)
-	for id, hash := range map[string]int32{"": 0, "a": 97, "group": 98629247, "test-group": -1482700420 & 0x7fffffff, "\U0001f600": 1772899} {
+	for id, hash := range map[string]int32{"": 0, "a": 97, "group": 98629247, "test-group": 627841412, "\U0001f600": 1772899} {
 		if got, _ := r.PartitionFor(id); got != hash%50 {
 			t.Errorf("%q: partition %d, want %d", id, got, hash%50)
 		}
