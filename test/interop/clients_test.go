@@ -24,13 +24,15 @@ type limit struct{ why, says string }
 // limits holds them by client and scenario.
 var limits = map[string]map[string]limit{
 	"kafka-console": {
-		"write-partition":    {"ConsoleProducer has no option for the partition", "partition 0 instead of"},
+		"write-partition":    {"ConsoleProducer has no option for the partition", "record 0: partition"},
 		"write-timestamp":    {"ConsoleProducer has no option for the timestamp", errCannot.Error()},
-		"write-binary":       {"ConsoleProducer reads lines of text", "records instead of"},
+		"write-binary":       {"ConsoleProducer reads lines of text", "No key separator found"},
 		"transaction-commit": {"ConsoleProducer never begins a transaction", "transaction"},
 		"transaction-abort":  {"ConsoleProducer never begins a transaction", "transaction"},
 	},
 	"kcat": {
+		"write-both-null":    {"kcat skips an empty message without a key", "0 records instead of 1"},
+		"transaction-abort":  {"kcat aborts only when it is interrupted before the end of its input, and had sent nothing by then", "read uncommitted: 1 records instead of 3"},
 		"write-timestamp":    {"kcat has no option for the timestamp", errCannot.Error()},
 		"rebalance-consumer": {"librdkafka 2.0 knows classic groups only", errCannot.Error()},
 	},
@@ -135,7 +137,6 @@ var nullRecords = []record{
 	{Value: []byte("a null key")},
 	{Value: []byte("another null key")},
 	{Key: []byte("a null value")},
-	{},
 }
 
 var emptyRecords = []record{
@@ -176,6 +177,7 @@ var writes = []struct {
 	{"codec-lz4", "lz4", plainRecords("lz4")},
 	{"codec-zstd", "zstd", plainRecords("zstd")},
 	{"write-nulls", "none", nullRecords},
+	{"write-both-null", "none", []record{{}}},
 	{"write-empty", "none", emptyRecords},
 	{"write-text", "none", textRecords},
 	{"write-headers", "none", headerRecords},
@@ -257,6 +259,9 @@ func (s *suite) transactions(t *testing.T, c client) {
 		if err := c.produce(ctx, batch{topic: topic, codec: "none", records: before, transactionalID: topic}); err != nil {
 			return err
 		}
+		if err := s.decided(ctx, topic); err != nil {
+			return err
+		}
 		got, err := franz{s.target.Addr()}.consume(ctx, query{topic: topic, committed: true})
 		if err != nil {
 			return err
@@ -275,6 +280,9 @@ func (s *suite) transactions(t *testing.T, c client) {
 		if err := f.produce(ctx, batch{topic: topic, codec: "none", records: after}); err != nil {
 			return err
 		}
+		if err := s.decided(ctx, topic); err != nil {
+			return err
+		}
 		got, err := f.consume(ctx, query{topic: topic, committed: true})
 		if err != nil {
 			return err
@@ -286,6 +294,36 @@ func (s *suite) transactions(t *testing.T, c client) {
 			return err
 		}
 		return differ("read uncommitted", compare(append(before[:len(before):len(before)], after...), got, false))
+	})
+}
+
+// decided waits until no transaction is open on a one-partition topic: EndTxn is answered before the markers
+// are written.
+func (s *suite) decided(ctx context.Context, topic string) error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(s.target.Addr()))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	adm := kadm.NewClient(cl)
+	return eventually(ctx, func() error {
+		stable, err := adm.ListCommittedOffsets(ctx, topic)
+		if err != nil {
+			return err
+		}
+		end, err := adm.ListEndOffsets(ctx, topic)
+		if err != nil {
+			return err
+		}
+		a, _ := stable.Lookup(topic, 0)
+		b, _ := end.Lookup(topic, 0)
+		if err := errors.Join(a.Err, b.Err); err != nil {
+			return err
+		}
+		if a.Offset != b.Offset {
+			return fmt.Errorf("%s has last stable offset %d and high watermark %d", topic, a.Offset, b.Offset)
+		}
+		return nil
 	})
 }
 
@@ -386,6 +424,7 @@ func (s *suite) special() error {
 		f.produce(ctx, batch{topic: "special-transactions", codec: "none", records: plainRecords("first")[:3], transactionalID: "special"}),
 		f.produce(ctx, batch{topic: "special-transactions", codec: "none", records: plainRecords("second")[:3], transactionalID: "special", abort: true}),
 		f.produce(ctx, batch{topic: "special-transactions", codec: "none", records: plainRecords("third")[:3], transactionalID: "special"}),
+		s.decided(ctx, "special-transactions"),
 	)
 }
 

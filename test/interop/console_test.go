@@ -17,11 +17,12 @@ import (
 // console is Apache Kafka's ConsoleProducer and ConsoleConsumer.
 type console struct{ addr string }
 
+// What stands between the parts of a printed record: nothing that a record of these tests holds.
 const (
-	consoleSeparator = "\x01"
-	consoleEnd       = "\x02"
-	consoleHeaders   = "\x03"
-	consoleNull      = "<null>"
+	consoleSeparator = "<|>"
+	consoleEnd       = "<|end|>"
+	consoleHeaders   = "<|header|>"
+	consoleNull      = "<|null|>"
 )
 
 func (c console) name() string { return "kafka-console" }
@@ -176,5 +177,5 @@ func (c console) join(_ context.Context, topic, group, protocol string) (member,
 	if err != nil {
 		return nil, err
 	}
-	return startProcessMember(cmd, consoleEnd[0], parseConsole)
+	return startProcessMember(cmd, consoleEnd, parseConsole)
 }

@@ -56,10 +56,22 @@ func (k kcat) shape(r record) string {
 	return fmt.Sprint(r.Partition, r.Key == nil, r.Value == nil, r.Headers)
 }
 
-const (
-	kcatKeyDelimiter    = "\x01"
-	kcatRecordDelimiter = "\x02"
-)
+// delimiters picks two bytes that no record of a run holds: kcat's input is cut at them.
+func delimiters(records []record) (key, end byte) {
+	used := [256]bool{}
+	for _, r := range records {
+		for _, b := range append(r.Key[:len(r.Key):len(r.Key)], r.Value...) {
+			used[b] = true
+		}
+	}
+	var free []byte
+	for b := byte(1); b < 128 && len(free) < 2; b++ {
+		if !used[b] {
+			free = append(free, b)
+		}
+	}
+	return free[0], free[1]
+}
 
 func (k kcat) produce(ctx context.Context, b batch) error {
 	runs := k.runs(b)
@@ -71,10 +83,11 @@ func (k kcat) produce(ctx context.Context, b batch) error {
 		if first.Timestamp != 0 {
 			return errCannot
 		}
+		afterKey, end := delimiters(records)
 		args := []string{"-P", "-t", b.topic, "-p", strconv.Itoa(int(first.Partition)), "-z", b.codec,
-			"-D", kcatRecordDelimiter, "-X", "linger.ms=50"}
+			"-D", fmt.Sprintf(`\x%02x`, end), "-X", "linger.ms=50"}
 		if first.Key != nil {
-			args = append(args, "-K", kcatKeyDelimiter)
+			args = append(args, "-K", fmt.Sprintf(`\x%02x`, afterKey))
 		}
 		if first.Value == nil {
 			args = append(args, "-Z")
@@ -93,10 +106,10 @@ func (k kcat) produce(ctx context.Context, b batch) error {
 		for _, r := range records {
 			if r.Key != nil {
 				text.Write(r.Key)
-				text.WriteString(kcatKeyDelimiter)
+				text.WriteByte(afterKey)
 			}
 			text.Write(r.Value)
-			text.WriteString(kcatRecordDelimiter)
+			text.WriteByte(end)
 		}
 		cmd := k.command(ctx, args...)
 		if b.abort {
@@ -120,9 +133,6 @@ func (k kcat) interrupted(cmd *exec.Cmd, text []byte) error {
 	if err != nil {
 		return err
 	}
-	// kcat says on standard error, at this verbosity, what it does with the transaction.
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -247,7 +257,7 @@ func (k kcat) join(_ context.Context, topic, group, protocol string) (member, er
 	if protocol != "classic" {
 		return nil, errCannot
 	}
-	return startProcessMember(k.command(context.Background(), append(k.groupArgs(group), topic)...), '\n', parseKcat)
+	return startProcessMember(k.command(context.Background(), append(k.groupArgs(group), topic)...), "\n", parseKcat)
 }
 
 // processMember is a member that prints its records until it gets a TERM.
@@ -260,7 +270,7 @@ type processMember struct {
 	errs bytes.Buffer
 }
 
-func startProcessMember(cmd *exec.Cmd, end byte, parse func([]byte) (record, error)) (*processMember, error) {
+func startProcessMember(cmd *exec.Cmd, end string, parse func([]byte) (record, error)) (*processMember, error) {
 	m := &processMember{cmd: cmd, done: make(chan struct{})}
 	cmd.Stderr = &m.errs
 	out, err := cmd.StdoutPipe()
@@ -272,13 +282,16 @@ func startProcessMember(cmd *exec.Cmd, end byte, parse func([]byte) (record, err
 	}
 	go func() {
 		defer close(m.done)
-		in := bufio.NewReader(out)
-		for {
-			line, err := in.ReadBytes(end)
-			if err != nil {
-				break
+		in := bufio.NewScanner(out)
+		in.Buffer(nil, 4<<20)
+		in.Split(func(data []byte, _ bool) (int, []byte, error) {
+			if i := bytes.Index(data, []byte(end)); i >= 0 {
+				return i + len(end), data[:i], nil
 			}
-			r, err := parse(line)
+			return 0, nil, nil
+		})
+		for in.Scan() {
+			r, err := parse(in.Bytes())
 			m.mu.Lock()
 			if err != nil {
 				m.err = err
