@@ -1,0 +1,55 @@
+#!/bin/sh
+# Runs the tests over planted bugs, each of which some test or seed must catch; fails if one survives.
+#
+#   test/sim/mutants.sh            every mutant
+#   test/sim/mutants.sh NAME...    only these
+#
+# A mutant is a line below: its name, then the packages whose tests may catch it. In the code it is a
+# condition that builds without the tag "mutants" know as a constant false.
+set -u
+cd "$(dirname "$0")/../.."
+
+mutants='
+group-commit-keeps-clock    ./internal/group ./test/sim
+group-generation-unchecked  ./internal/group ./test/sim
+group-revert-forgets-one    ./internal/group ./test/sim
+'
+
+survived=0
+wanted=" $* "
+run() { STELE_MUTANT=$1 go test -tags mutants -count=1 "$2" >"$log" 2>&1; }
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# Without a mutant the tagged build must pass, or being caught means nothing.
+for package in $(echo "$mutants" | awk 'NF { for (i = 2; i <= NF; i++) print $i }' | sort -u); do
+	if ! run "" "$package"; then
+		cat "$log"
+		echo "mutants: $package fails without any mutant: mend it first" >&2
+		exit 1
+	fi
+done
+
+while read -r name packages; do
+	[ -n "$name" ] || continue
+	[ $# -eq 0 ] || case $wanted in *" $name "*) ;; *) continue ;; esac
+	by=
+	for package in $packages; do
+		if ! run "$name" "$package"; then
+			if grep -q 'build failed\|setup failed' "$log"; then
+				cat "$log"
+				exit 1
+			fi
+			by="$by $package($(grep -c '^ *--- FAIL' "$log"))"
+		fi
+	done
+	if [ -z "$by" ]; then
+		echo "SURVIVED  $name"
+		survived=1
+	else
+		echo "caught    $name by$by"
+	fi
+done <<END
+$mutants
+END
+exit $survived
