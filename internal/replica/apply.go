@@ -1,52 +1,81 @@
 package replica
 
 import (
+	"cmp"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/stelelog/stele/internal/log"
 	"github.com/stelelog/stele/internal/metadata"
 )
 
+// creators is how many logs Apply makes at once: each costs a few syncs, which the file system merges.
+const creators = 8
+
+// assignment is one partition as the cluster has decided on it.
+type assignment struct {
+	topic *metadata.Topic
+	state *metadata.Partition
+}
+
 // Apply takes over the cluster metadata: it creates, deletes and reconfigures logs and changes roles. delta is what led
 // from the image applied last to img; nil, or one that began elsewhere (a snapshot was loaded), makes it look at everything.
-// It is called from one goroutine.
+// It is called from one goroutine. When it returns every partition has its role; a partition that could not get it has
+// an error instead, and the others are not held up.
 func (m *Manager) Apply(img *metadata.Image, delta *metadata.Delta) {
 	previous := m.image.Swap(img)
+	var changed []assignment
 	everything := delta == nil || delta.Base() != previous
-	now := m.now()
-	tell := &storm{logger: m.o.Logger, events: m.events}
 	if everything {
 		m.dropVanished(img)
 		for _, t := range img.Topics().All() {
 			for _, p := range t.Partitions().All() {
-				m.applyPartition(t, p, now, tell)
+				changed = append(changed, assignment{t, p})
 			}
 		}
-		m.reconfigure(nil)
 	} else {
-		for id, c := range delta.Topics {
-			if c.Removed {
-				m.dropTopic(id)
-			}
-		}
-		for id, c := range delta.Topics {
-			t, ok := img.TopicByID(id)
-			if !ok {
-				continue
-			}
-			for number := range c.Partitions {
-				if p, ok := t.Partition(number); ok {
-					m.applyPartition(t, p, now, tell)
-				}
-			}
-		}
-		if topics, any := m.reconfigured(delta); any {
-			m.reconfigure(topics)
-		}
+		changed = m.changedBy(img, delta)
+	}
+	m.dropMoved(changed)
+	m.createMissing(changed)
+
+	now := m.now()
+	tell := &storm{logger: m.o.Logger, events: m.events}
+	for _, a := range changed {
+		m.takeRole(a, now, tell)
 	}
 	tell.done(img.Offset())
+
+	if everything {
+		m.reconfigure(nil)
+	} else if topics, any := reconfigured(delta); any {
+		m.reconfigure(topics)
+	}
+}
+
+// changedBy lists the partitions that delta touched, and drops those of topics it removed.
+func (m *Manager) changedBy(img *metadata.Image, delta *metadata.Delta) (changed []assignment) {
+	for id, c := range delta.Topics {
+		if c.Removed {
+			m.dropTopic(id)
+			continue
+		}
+		t, ok := img.TopicByID(id)
+		if !ok {
+			continue
+		}
+		for number := range c.Partitions {
+			if p, ok := t.Partition(number); ok {
+				changed = append(changed, assignment{t, p})
+			}
+		}
+	}
+	slices.SortFunc(changed, func(a, b assignment) int {
+		return cmp.Or(cmp.Compare(a.topic.Name, b.topic.Name), cmp.Compare(a.state.ID, b.state.ID))
+	})
+	return changed
 }
 
 // dropVanished removes the partitions that img does not have here.
@@ -82,53 +111,72 @@ func (m *Manager) drop(p *Partition, err error, cause string) {
 	}
 }
 
-// applyPartition brings one partition to the state the cluster has decided on.
-func (m *Manager) applyPartition(t *metadata.Topic, state *metadata.Partition, now time.Time, tell *storm) {
+// dropMoved removes the replicas that other brokers have now, or that belong to an earlier incarnation of the topic.
+func (m *Manager) dropMoved(changed []assignment) {
+	for _, a := range changed {
+		p := m.hosted(a)
+		switch {
+		case p == nil:
+		case p.topicID != a.topic.ID:
+			m.drop(p, ErrUnknownTopicOrPartition, "topic recreated")
+		case !slices.Contains(a.state.Replicas, m.o.BrokerID):
+			m.drop(p, &NotLeaderOrFollowerError{Topic: p.topic, Partition: p.id,
+				Current: LeaderAndEpoch{Leader: a.state.Leader, Epoch: a.state.LeaderEpoch}}, "reassigned to other brokers")
+		}
+	}
+}
+
+func (m *Manager) hosted(a assignment) *Partition {
 	m.mu.RLock()
-	p := m.byName[topicPartition{t.Name, state.ID}]
-	m.mu.RUnlock()
-	if !slices.Contains(state.Replicas, m.o.BrokerID) {
-		if p != nil {
-			m.drop(p, &NotLeaderOrFollowerError{Topic: t.Name, Partition: state.ID,
-				Current: LeaderAndEpoch{Leader: state.Leader, Epoch: state.LeaderEpoch}}, "reassigned to other brokers")
+	defer m.mu.RUnlock()
+	return m.byName[topicPartition{a.topic.Name, a.state.ID}]
+}
+
+// createMissing makes the logs of partitions that are new here, several at a time.
+func (m *Manager) createMissing(changed []assignment) {
+	slots := make(chan struct{}, creators)
+	var all sync.WaitGroup
+	for _, a := range changed {
+		if !slices.Contains(a.state.Replicas, m.o.BrokerID) || m.hosted(a) != nil {
+			continue
 		}
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			if err := m.create(a.topic, a.state); err != nil {
+				m.o.Logger.Error("replica not created", "topic", a.topic.Name, "partition", a.state.ID, "error", err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// takeRole gives one partition the role the cluster has decided on.
+func (m *Manager) takeRole(a assignment, now time.Time, tell *storm) {
+	p := m.hosted(a)
+	if p == nil || p.Err() != nil {
 		return
 	}
-	if p != nil && p.topicID != t.ID {
-		m.drop(p, ErrUnknownTopicOrPartition, "topic recreated")
-		p = nil
-	}
-	if p == nil {
-		var err error
-		if p, err = m.create(t, state); err != nil {
-			m.o.Logger.Error("replica not created", "topic", t.Name, "partition", state.ID, "error", err)
-			return
-		}
-	}
-	if p.Err() != nil {
-		return
-	}
-	l := LeaderAndISR{Leader: state.Leader, LeaderEpoch: state.LeaderEpoch, PartitionEpoch: state.PartitionEpoch,
-		Replicas: state.Replicas, ISR: state.ISR, Recovering: state.RecoveryState == metadata.Recovering}
-	end := p.Positions().End
-	if state.Leader == m.o.BrokerID {
+	l := LeaderAndISR{Leader: a.state.Leader, LeaderEpoch: a.state.LeaderEpoch, PartitionEpoch: a.state.PartitionEpoch,
+		Replicas: a.state.Replicas, ISR: a.state.ISR, Recovering: a.state.RecoveryState == metadata.Recovering}
+	if l.Leader == m.o.BrokerID {
 		was, is, changed, err := p.lead(l, now)
 		switch {
 		case err != nil:
 			m.o.Logger.Error("leadership not taken", "topic", p.topic, "partition", p.id, "leaderEpoch", l.LeaderEpoch, "error", err)
 			p.failedIO(err)
 		case changed:
-			tell.roleChange(was, is, end, "metadata")
+			tell.roleChange(was, is, p.Positions().End, "metadata")
 		}
 		return
 	}
 	if was, is, _, changed := p.follow(l); changed {
-		tell.roleChange(was, is, end, "metadata")
+		tell.roleChange(was, is, p.Positions().End, "metadata")
 	}
 }
 
 // create opens or makes the log of a partition that is new here.
-func (m *Manager) create(t *metadata.Topic, state *metadata.Partition) (*Partition, error) {
+func (m *Manager) create(t *metadata.Topic, state *metadata.Partition) error {
 	c := m.o.TopicConfig(t.Name)
 	dir, _ := state.Directory(m.o.BrokerID)
 	if dir.Reserved() {
@@ -140,15 +188,14 @@ func (m *Manager) create(t *metadata.Topic, state *metadata.Partition) (*Partiti
 		if errors.As(err, &storage) && storage.Offline {
 			m.directoryFailed(storage)
 		}
-		return nil, err
+		return err
 	}
-	p := newPartition(m, t.Name, state.ID, t.ID, l, c.MinISR)
-	m.add(p)
-	return p, nil
+	m.add(newPartition(m, t.Name, state.ID, t.ID, l, c.MinISR))
+	return nil
 }
 
 // reconfigured says which topics' configuration a delta may have changed; nil for all, any false for none.
-func (m *Manager) reconfigured(delta *metadata.Delta) (topics map[string]bool, any bool) {
+func reconfigured(delta *metadata.Delta) (topics map[string]bool, any bool) {
 	topics = map[string]bool{}
 	for r := range delta.Configs {
 		switch r.Type {

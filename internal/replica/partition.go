@@ -289,15 +289,20 @@ func (p *Partition) alterPartitionDone(sent AlterPartition, outcome AlterOutcome
 
 // AppendCoordinator appends a batch of an internal topic by the rules of acks=all. leaderEpoch is the epoch in which
 // the caller became coordinator: if it is no longer the one in force nothing is written, and the error is a
-// *FencedLeaderEpochError, *UnknownLeaderEpochError or *NotLeaderOrFollowerError. The batch counts when the high watermark
+// *FencedLeaderEpochError, *UnknownLeaderEpochError or *NotLeaderOrFollowerError. Nor is anything written when the log
+// does not end at expectedEnd (unless that is -1): *log.UnexpectedOffsetError. The batch counts when the high watermark
 // has passed last (WatchHighWatermark).
-func (p *Partition) AppendCoordinator(records []byte, leaderEpoch int32) (base, last int64, err error) {
-	info, _, err := p.append(records, true, leaderEpoch, log.AppendOptions{Origin: log.OriginCoordinator})
+func (p *Partition) AppendCoordinator(records []byte, leaderEpoch int32, expectedEnd int64) (base, last int64, err error) {
+	o := log.AppendOptions{Origin: log.OriginCoordinator, CheckEndOffset: expectedEnd != NoOffset, ExpectedEndOffset: expectedEnd}
+	info, _, err := p.append(records, true, leaderEpoch, o)
 	if err != nil {
 		return NoOffset, NoOffset, err
 	}
 	return info.BaseOffset, info.LastOffset, nil
 }
+
+// MaxBatchBytes is the largest batch that the topic takes.
+func (p *Partition) MaxBatchBytes() int { return int(p.log.Config().MaxMessageBytes) }
 
 // WatchHighWatermark calls fn with the high watermark after each change of the partition, until cancel. fn is called
 // without locks, on the goroutine that made the change; calls may overlap and come out of order, so keep the greatest. fn
