@@ -40,6 +40,9 @@ type Options struct {
 	OnEvent func(Event)
 	// OnOffline hears once that the log's directory must go offline.
 	OnOffline func(*StorageError)
+	// SavePositions makes the recovery points and log starts of the directory durable. It is called when the
+	// recovery point was lowered or the log start was raised, before anything builds on it, with the log locked.
+	SavePositions func() error
 	// Background runs work that an append leaves behind: syncing sealed segments. nil: on the spot.
 	Background func(func())
 }
@@ -58,6 +61,7 @@ type Log struct {
 
 	list       *segmentList
 	active     segmentState // of the last segment
+	sealedSize int64        // bytes in the others
 	activeMeta activeMeta
 
 	logStart, leo, hw int64
@@ -128,9 +132,7 @@ func (l *Log) publish() {
 	v := &View{
 		LogStartOffset: l.logStart, LocalLogStartOffset: l.logStart, EndOffset: l.leo, HighWatermark: l.hw,
 		LastStableOffset: l.lastStableOffset(), Epochs: l.epochs, log: l, list: l.list, active: l.active,
-	}
-	for i := range l.list.segs {
-		v.Size += v.state(i).size
+		Size: l.sealedSize + l.active.size,
 	}
 	v.refs.Store(1)
 	l.list.refs.Add(1)

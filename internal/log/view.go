@@ -27,6 +27,7 @@ type View struct {
 	log    *Log
 	list   *segmentList
 	active segmentState
+	closed bool
 	refs   atomic.Int64
 }
 

@@ -1,0 +1,200 @@
+package log
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// Flush makes everything appended so far durable and raises the recovery point to the end offset. Appends may go on
+// meanwhile. An error takes the directory offline.
+func (l *Log) Flush() error {
+	return l.flushView(func(v *View) int64 { return v.EndOffset })
+}
+
+// flushSealed makes all segments but the last durable, with their indexes and the producer snapshot that the last
+// one begins with, and raises the recovery point to the last one's base.
+func (l *Log) flushSealed() error {
+	return l.flushView(func(v *View) int64 { return v.list.last().base })
+}
+
+// flushView syncs the segments between the recovery point and upTo outside the lock.
+func (l *Log) flushView(upTo func(*View) int64) error {
+	l.mu.Lock()
+	if err := l.usable(); err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	v := l.View()
+	defer v.Release()
+	truncations, dir, dirDirty := l.truncations, l.o.Dir, l.dirDirty
+	l.dirDirty = false
+	l.mu.Unlock()
+
+	target := upTo(v)
+	err := l.syncView(v, dir, dirDirty, target)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) && (l.truncations != truncations || l.closed || l.o.Dir != dir) {
+			return nil // it went while we looked
+		}
+		return l.offline("flush", err)
+	}
+	l.lastFlush = l.now()
+	if l.truncations == truncations && target > l.recoveryPoint.Load() {
+		l.recoveryPoint.Store(target)
+	}
+	return nil
+}
+
+// flushLocked is Flush for the writer itself. mu is held.
+func (l *Log) flushLocked() error {
+	// The writer's state may be ahead of the published view.
+	v := &View{EndOffset: l.leo, log: l, list: l.list, active: l.active}
+	if err := l.syncView(v, l.o.Dir, l.dirDirty, l.leo); err != nil {
+		return l.offline("flush", err)
+	}
+	l.dirDirty = false
+	l.lastFlush = l.now()
+	l.recoveryPoint.Store(max(l.recoveryPoint.Load(), l.leo))
+	return nil
+}
+
+// syncView syncs what lies between the recovery point and target. The last segment's indexes are not synced: a
+// crash makes recovery rebuild them from the segment.
+func (l *Log) syncView(v *View, dir string, dirDirty bool, target int64) error {
+	point := l.recoveryPoint.Load()
+	last := len(v.list.segs) - 1
+	for i, s := range v.list.segs {
+		st := v.state(i)
+		if st.end <= point && i != last || s.base >= target {
+			continue
+		}
+		if err := s.file.Sync(); err != nil {
+			return err
+		}
+		if i == last {
+			continue
+		}
+		for _, name := range [...]string{indexName(s.base), timeName(s.base), txnName(s.base), snapshotName(v.list.segs[i+1].base)} {
+			if err := l.syncFile(dir + string(os.PathSeparator) + name); err != nil {
+				return err
+			}
+		}
+	}
+	if dirDirty {
+		return l.o.FS.SyncDir(dir)
+	}
+	return nil
+}
+
+// syncFile syncs a file by name; one that is not there needs none.
+func (l *Log) syncFile(path string) error {
+	f, err := l.o.FS.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// queueSync has the sealed segments synced in the background, once however many rolls there were. mu is held.
+func (l *Log) queueSync() {
+	if l.syncQueued {
+		return
+	}
+	if l.o.Background == nil {
+		return // whoever has no background calls Flush, or relies on recovery
+	}
+	l.syncQueued = true
+	l.o.Background(func() {
+		l.mu.Lock()
+		l.syncQueued = false
+		l.mu.Unlock()
+		_ = l.flushSealed() // an error has taken the directory offline
+	})
+}
+
+// FlushDue flushes if flush.ms has passed since the last flush and there is something to flush.
+func (l *Log) FlushDue(now time.Time) error {
+	c := l.config.Load()
+	l.mu.Lock()
+	due := now.Sub(l.lastFlush).Milliseconds() >= c.FlushMs && l.leo > l.recoveryPoint.Load() && l.failed == nil && !l.closed
+	l.mu.Unlock()
+	if !due {
+		return nil
+	}
+	return l.Flush()
+}
+
+// Close stops the log cleanly: everything is durable, the producer state is in a snapshot at the end offset,
+// indexes have their true size. Views that are still held stay readable. A log that has failed is closed without
+// all that, and its error is returned. Closing again does nothing.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil
+	}
+	err := l.failed
+	if err == nil {
+		err = l.closeClean()
+	}
+	l.closeFiles()
+	return err
+}
+
+func (l *Log) closeClean() error {
+	seg := l.list.last()
+	l.active.addTimeEntry(seg.base)
+	if l.activeMeta.allocated {
+		if err := seg.file.Truncate(l.active.size); err != nil {
+			return l.offline("close", err)
+		}
+	}
+	l.dirDirty = true
+	if err := l.flushLocked(); err != nil {
+		return err
+	}
+	if err := l.writeIndexes(true); err != nil {
+		return l.diskError("close", err)
+	}
+	for _, name := range [...]string{indexName(seg.base), timeName(seg.base), txnName(seg.base)} {
+		if err := l.syncFile(l.path(name)); err != nil {
+			return l.offline("close", err)
+		}
+	}
+	if err := l.persistEpochs(); err != nil {
+		return l.diskError("close", err)
+	}
+	if err := l.writeSnapshot(l.leo, true); err != nil {
+		return l.diskError("close", err)
+	}
+	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+		return l.offline("close", err)
+	}
+	l.publish()
+	return nil
+}
+
+// closeFiles lets go of the log's own references; files close when the last reader has gone. From now on View is a
+// view of nothing, whose reads say ErrClosed.
+func (l *Log) closeFiles() {
+	l.closed = true
+	none := &View{LogStartOffset: l.logStart, LocalLogStartOffset: l.logStart, EndOffset: l.leo, HighWatermark: l.hw,
+		LastStableOffset: l.hw, Epochs: l.epochs, log: l, list: newSegmentList(nil), closed: true}
+	none.refs.Store(1)
+	if old := l.cur.Swap(none); old != nil {
+		old.Release()
+	}
+	l.list.release()
+}

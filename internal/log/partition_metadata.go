@@ -1,0 +1,71 @@
+package log
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/stelelog/stele/internal/vfs"
+)
+
+// PartitionMetadataName is the file in a partition's directory that holds the topic id.
+const PartitionMetadataName = "partition.metadata"
+
+// errNoTopicID says that a partition.metadata has the zero id.
+var errNoTopicID = errors.New(PartitionMetadataName + ": topic id is zero")
+
+// ErrInconsistentTopicID says that a directory belongs to another topic of the same name.
+var ErrInconsistentTopicID = errors.New("directory belongs to another topic id")
+
+func formatPartitionMetadata(id [16]byte) []byte {
+	return []byte("version: 0\ntopic_id: " + base64.RawURLEncoding.EncodeToString(id[:]))
+}
+
+func parsePartitionMetadata(data []byte) ([16]byte, error) {
+	var id [16]byte
+	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+	if len(lines) != 2 {
+		return id, fmt.Errorf("%s: %d lines instead of 2", PartitionMetadataName, len(lines))
+	}
+	v, ok := strings.CutPrefix(lines[0], "version: ")
+	n, err := strconv.Atoi(v)
+	if !ok || err != nil || n < 0 {
+		return id, fmt.Errorf("%s: version line %.40q", PartitionMetadataName, lines[0])
+	}
+	v, ok = strings.CutPrefix(lines[1], "topic_id: ")
+	b, err := base64.RawURLEncoding.DecodeString(v)
+	if !ok || err != nil || len(b) != 16 {
+		return id, fmt.Errorf("%s: topic id line %.60q", PartitionMetadataName, lines[1])
+	}
+	copy(id[:], b)
+	if id == ([16]byte{}) {
+		return id, errNoTopicID
+	}
+	return id, nil
+}
+
+// ReadPartitionMetadata reads the topic id of a partition's directory.
+func ReadPartitionMetadata(fsys vfs.FS, dir string) ([16]byte, error) {
+	data, err := vfs.ReadFile(fsys, filepath.Join(dir, PartitionMetadataName))
+	if err != nil {
+		return [16]byte{}, err
+	}
+	return parsePartitionMetadata(data)
+}
+
+// ensurePartitionMetadata writes the topic id, or compares it with what is written.
+func ensurePartitionMetadata(fsys vfs.FS, dir string, id [16]byte) error {
+	have, err := ReadPartitionMetadata(fsys, dir)
+	switch {
+	case isNotExist(err):
+		return vfs.WriteFileAtomic(fsys, filepath.Join(dir, PartitionMetadataName), formatPartitionMetadata(id))
+	case err != nil:
+		return &CorruptError{Dir: dir, Segment: PartitionMetadataName, Err: err}
+	case have != id:
+		return &CorruptError{Dir: dir, Segment: PartitionMetadataName, Err: ErrInconsistentTopicID}
+	}
+	return nil
+}

@@ -1,0 +1,532 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/stelelog/stele/internal/epoch"
+	"github.com/stelelog/stele/internal/record"
+	"github.com/stelelog/stele/internal/vfs"
+)
+
+// Open opens a log, creating it if it does not exist. After a stop that was not clean every segment from the one
+// that holds the recovery point on is read and checked; the log ends before the first damage. Index, snapshot and
+// checkpoint files that are missing or damaged are rebuilt.
+//
+// Errors: *StorageError when the disk refuses; *CorruptError when this log cannot be used.
+func Open(o Options) (*Log, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	l := &Log{o: o, snapshotAt: -1, largestHeld: -1}
+	l.SetConfig(o.Config)
+	l.lastFlush = o.Now()
+	ld := &loader{l: l}
+	if err := ld.load(); err != nil {
+		ld.closeFiles()
+		var se *StorageError
+		var ce *CorruptError
+		if errors.As(err, &se) || errors.As(err, &ce) {
+			return nil, err
+		}
+		return nil, &StorageError{Dir: filepath.Dir(o.Dir), Op: "open " + filepath.Base(o.Dir), Err: err, Offline: true}
+	}
+	return l, nil
+}
+
+// loader opens one log, step by step.
+type loader struct {
+	l      *Log
+	segs   []*segment
+	states []segmentState
+	// recoverFrom is the first segment that must be scanned; len(segs): none.
+	recoverFrom int
+	// rebuildEpochs says that the epoch checkpoint was lost.
+	rebuildEpochs bool
+	producersDone bool
+	dropped       int64 // bytes
+	scanned       int   // segments
+	lastMeta      activeMeta
+}
+
+func (d *loader) closeFiles() {
+	if d.l.list != nil {
+		return // published, or about to be
+	}
+	for _, s := range d.segs {
+		s.file.Close()
+	}
+}
+
+func (d *loader) load() error {
+	l := d.l
+	if err := d.prepareDir(); err != nil {
+		return err
+	}
+	bases, err := d.files()
+	if err != nil {
+		return err
+	}
+	if err := d.readEpochs(len(bases) > 0); err != nil {
+		return err
+	}
+	if err := d.openSegments(bases); err != nil {
+		return err
+	}
+	if d.rebuildEpochs {
+		if err := d.scanEpochs(); err != nil {
+			return err
+		}
+	}
+	if err := d.recoverSegments(); err != nil {
+		return err
+	}
+	if err := d.decideBounds(); err != nil {
+		return err
+	}
+	if err := d.install(); err != nil {
+		return err
+	}
+	if d.dropped > 0 {
+		l.event(Event{Kind: EventRecovered, From: l.leo, To: l.leo, Bytes: d.dropped,
+			Cause: fmt.Sprintf("%d bytes after the last whole batch dropped", d.dropped)})
+	}
+	return nil
+}
+
+// prepareDir makes the directory, sweeps it, and writes partition.metadata.
+func (d *loader) prepareDir() error {
+	l := d.l
+	if _, err := l.o.FS.Stat(l.o.Dir); isNotExist(err) {
+		if err := l.o.FS.MkdirAll(l.o.Dir, 0o755); err != nil {
+			return err
+		}
+		if err := l.o.FS.SyncDir(filepath.Dir(l.o.Dir)); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	if l.o.TopicID != ([16]byte{}) {
+		if err := ensurePartitionMetadata(l.o.FS, l.o.Dir, l.o.TopicID); err != nil {
+			return err
+		}
+	}
+	return sweep(l.o.FS, l.o.Dir)
+}
+
+// files lists the segments' bases, and removes indexes without a log.
+func (d *loader) files() ([]int64, error) {
+	l := d.l
+	names, err := fileNames(l.o.FS, l.o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	var bases []int64
+	logs := map[int64]bool{}
+	for _, n := range names {
+		if o, ok := fileOffset(n); ok && n == logName(o) {
+			bases = append(bases, o)
+			logs[o] = true
+		}
+	}
+	for _, n := range names {
+		o, ok := fileOffset(n)
+		if ok && !logs[o] && (n == indexName(o) || n == timeName(o) || n == txnName(o)) {
+			if err := removeIfExists(l.o.FS, l.path(n)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return bases, nil
+}
+
+// readEpochs loads the epoch checkpoint. One that cannot be understood is kept aside for whoever wants to know.
+func (d *loader) readEpochs(haveData bool) error {
+	l := d.l
+	path := l.path(epoch.CheckpointName)
+	c, err := epoch.Read(l.o.FS, path)
+	var bad *epoch.CorruptError
+	switch {
+	case err == nil && c.Len() > 0:
+		l.epochs = c
+		return nil
+	case err == nil || isNotExist(err):
+		d.rebuildEpochs, l.epochsStale = haveData, true
+		return nil
+	case !errors.As(err, &bad):
+		return err
+	}
+	if err := keepCorrupt(l.o.FS, path, l.now()); err != nil {
+		return err
+	}
+	d.rebuildEpochs, l.epochsStale = true, true
+	l.event(Event{Kind: EventRebuilt, Cause: err.Error()})
+	return nil
+}
+
+// keepCorrupt renames a file that cannot be understood.
+func keepCorrupt(fsys vfs.FS, path string, now time.Time) error {
+	return fsys.Rename(path, fmt.Sprintf("%s.corrupt-%d", path, now.UnixMilli()))
+}
+
+// openSegments opens all segments and loads the indexes of those that need no scan.
+func (d *loader) openSegments(bases []int64) error {
+	l := d.l
+	d.recoverFrom = len(bases)
+	if !l.o.Clean {
+		d.recoverFrom = 0
+		for i, b := range bases {
+			if b <= l.o.RecoveryPoint {
+				d.recoverFrom = i
+			}
+		}
+	}
+	for i, base := range bases {
+		f, err := l.o.FS.OpenFile(l.path(logName(base)), os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		d.segs = append(d.segs, &segment{base: base, file: f})
+		d.states = append(d.states, emptyState(base))
+		if i >= d.recoverFrom {
+			continue
+		}
+		next := int64(-1)
+		if i+1 < len(bases) {
+			next = bases[i+1]
+		}
+		ok, err := d.loadSegment(i, next)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			d.recoverFrom = i
+		}
+	}
+	return nil
+}
+
+// loadSegment loads segment i without reading it, but for what the indexes do not tell about the last one. Not ok
+// means that it needs recovery. next is the following segment's base, -1 for the last.
+func (d *loader) loadSegment(i int, next int64) (ok bool, err error) {
+	l, seg, st := d.l, d.segs[i], &d.states[i]
+	if st.size, err = seg.file.Size(); err != nil {
+		return false, err
+	}
+	if st.txns, err = l.readTxnIndex(seg.base); err != nil {
+		l.event(Event{Kind: EventRebuilt, From: seg.base, To: seg.base, Cause: txnName(seg.base) + ": " + err.Error()})
+		return false, nil
+	}
+	if err := l.readIndexes(seg.base, st, next < 0); err != nil {
+		l.event(Event{Kind: EventRebuilt, From: seg.base, To: seg.base, Cause: err.Error()})
+		if ok, err := d.rebuildIndexes(i); !ok || err != nil {
+			return false, err
+		}
+		if next >= 0 {
+			if err := l.saveIndexes(seg.base, st); err != nil {
+				return false, err
+			}
+			*st = l.compactIndexes(seg.base, *st)
+		} else {
+			d.lastMeta.offsetsWritten, d.lastMeta.timesWritten, d.lastMeta.txnsWritten = -1, -1, -1
+		}
+	}
+	if next >= 0 {
+		st.end = next
+		return true, nil
+	}
+	return d.findEnd(i)
+}
+
+// findEnd reads the batch headers after the last index entry: they must end exactly where the file does.
+func (d *loader) findEnd(i int) (bool, error) {
+	seg, st := d.segs[i], &d.states[i]
+	pos := int64(0)
+	if n := len(st.offsets.entries); n > 0 {
+		pos = int64(st.offsets.entries[n-1].pos)
+	}
+	r := newHeaderReader(seg.file, st.size)
+	defer r.close()
+	for {
+		b, err := r.header(pos)
+		switch {
+		case err == io.EOF:
+			return true, nil
+		case errors.Is(err, errTorn):
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		if b.BaseOffset() < seg.base {
+			return false, nil
+		}
+		if b.MaxTimestamp() > st.largest.timestamp {
+			st.largest = timestampOffset{b.MaxTimestamp(), b.LastOffset()}
+		}
+		st.end = b.NextOffset()
+		pos += int64(b.Length())
+	}
+}
+
+// rebuildIndexes makes the indexes of segment i from its batch headers. Not ok: the headers do not reach the end.
+func (d *loader) rebuildIndexes(i int) (bool, error) {
+	l, seg, st := d.l, d.segs[i], &d.states[i]
+	size, txns := st.size, st.txns
+	*st = emptyState(seg.base)
+	st.txns = txns
+	r := newHeaderReader(seg.file, size)
+	defer r.close()
+	var since int64
+	for {
+		b, err := r.header(st.size)
+		switch {
+		case err == io.EOF:
+			st.addTimeEntry(seg.base)
+			return true, nil
+		case errors.Is(err, errTorn):
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		info := batchInfo{size: b.Length(), base: b.BaseOffset(), last: b.LastOffset(), maxTimestamp: b.MaxTimestamp()}
+		st.add(seg.base, &info, &since, int64(l.config.Load().IndexIntervalBytes))
+	}
+}
+
+// scanEpochs rebuilds the epoch cache from the headers of the segments that will not be recovered.
+func (d *loader) scanEpochs() error {
+	l := d.l
+	for i := 0; i < d.recoverFrom; i++ {
+		r := newHeaderReader(d.segs[i].file, d.states[i].size)
+		for pos := int64(0); ; {
+			b, err := r.header(pos)
+			if err == io.EOF {
+				break
+			}
+			if err == nil {
+				err = l.assignScanned(b)
+			}
+			if err != nil {
+				r.close()
+				return &CorruptError{Dir: l.o.Dir, Segment: logName(d.segs[i].base), Offset: pos, Err: err}
+			}
+			pos += int64(b.Length())
+		}
+		r.close()
+	}
+	return nil
+}
+
+// assignScanned notes the epoch of a batch found in the log.
+func (l *Log) assignScanned(b record.Batch) error {
+	e := b.PartitionLeaderEpoch()
+	if last, ok := l.epochs.Latest(); e < 0 || ok && last.Epoch >= e {
+		return nil
+	}
+	next, changed, err := l.epochs.Assign(e, b.BaseOffset())
+	l.epochs, l.epochsStale = next, l.epochsStale || changed
+	return err
+}
+
+// recoverSegments scans what an unclean stop left unsure, and ends the log at the first damage.
+func (d *loader) recoverSegments() error {
+	if d.recoverFrom >= len(d.segs) {
+		return nil
+	}
+	l := d.l
+	p, err := l.replayProducers(d.segs[:d.recoverFrom], func(i int) *segmentState { return &d.states[i] }, d.segs[d.recoverFrom].base)
+	if err != nil {
+		return err
+	}
+	l.producers, d.producersDone = p, true
+	expected, lastEpoch := int64(0), record.NoLeaderEpoch
+	for i := d.recoverFrom; i < len(d.segs); i++ {
+		cut, err := d.recoverSegment(i, &expected, &lastEpoch)
+		if err != nil {
+			return err
+		}
+		d.scanned++
+		if i+1 < len(d.segs) {
+			if err := l.saveIndexes(d.segs[i].base, &d.states[i]); err != nil {
+				return err
+			}
+		}
+		if cut == 0 {
+			continue
+		}
+		d.dropped += cut
+		return d.dropAfter(i)
+	}
+	return nil
+}
+
+// recoverSegment checks every batch of segment i, rebuilding all that derives from them, and cuts the file after
+// the last good one. It returns how many bytes it cut.
+func (d *loader) recoverSegment(i int, expected *int64, lastEpoch *int32) (int64, error) {
+	l, seg := d.l, d.segs[i]
+	st := emptyState(seg.base)
+	size, err := seg.file.Size()
+	if err != nil {
+		return 0, err
+	}
+	s := &batchScanner{file: seg.file, end: size}
+	*expected = max(*expected, seg.base)
+	wall, interval := l.now().UnixMilli(), int64(l.config.Load().IndexIntervalBytes)
+	var since int64
+	for {
+		b, err := s.next()
+		if err == io.EOF || errors.Is(err, errTorn) {
+			break
+		}
+		if err != nil {
+			return 0, err
+		}
+		if b.BaseOffset() < *expected || b.LastOffset() < b.BaseOffset() {
+			break
+		}
+		if b.LastOffset()-seg.base > 1<<31-1 {
+			return 0, &CorruptError{l.o.Dir, logName(seg.base), b.BaseOffset(), errors.New("offset too far from the segment's base")}
+		}
+		if e := b.PartitionLeaderEpoch(); e >= 0 && e < *lastEpoch {
+			return 0, &CorruptError{l.o.Dir, logName(seg.base), b.BaseOffset(), &UnexpectedEpochError{*lastEpoch, e, b.BaseOffset()}}
+		} else if e >= 0 {
+			*lastEpoch = e
+		}
+		if st.size == 0 {
+			d.lastMeta.firstTimestamp = b.MaxTimestamp()
+		}
+		if err := l.assignScanned(b); err != nil {
+			return 0, err
+		}
+		info := describeBatch(b, 0)
+		st.add(seg.base, &info, &since, interval)
+		if aborted, ok := l.producers.appended(b, wall); ok {
+			st.txns = append(st.txns, aborted)
+		}
+		*expected = b.NextOffset()
+	}
+	st.addTimeEntry(seg.base)
+	d.states[i] = st
+	d.lastMeta.offsetsWritten, d.lastMeta.timesWritten, d.lastMeta.txnsWritten = -1, -1, -1
+	if st.size == size {
+		return 0, nil
+	}
+	if err := seg.file.Truncate(st.size); err != nil {
+		return 0, err
+	}
+	return size - st.size, seg.file.Sync()
+}
+
+// dropAfter takes the segments after i out of the log.
+func (d *loader) dropAfter(i int) error {
+	gone := d.segs[i+1:]
+	for j := range gone {
+		size, err := gone[j].file.Size()
+		if err != nil {
+			return err
+		}
+		d.dropped += size
+	}
+	if err := d.l.retireSegments(gone, true); err != nil {
+		return err
+	}
+	for _, s := range gone {
+		s.file.Close()
+	}
+	d.segs, d.states = d.segs[:i+1], d.states[:i+1]
+	return nil
+}
+
+// decideBounds settles log start, end offset and recovery point.
+func (d *loader) decideBounds() error {
+	l := d.l
+	if n := len(d.segs); n > 0 {
+		l.leo = d.states[n-1].end
+	}
+	if len(d.segs) > 0 && l.leo < l.o.LogStart {
+		if err := l.retireSegments(d.segs, true); err != nil {
+			return err
+		}
+		for _, s := range d.segs {
+			s.file.Close()
+		}
+		l.event(Event{Kind: EventStartedAt, From: l.leo, To: l.o.LogStart, Cause: "end offset below the log start of the checkpoint"})
+		d.segs, d.states, d.producersDone = nil, nil, false
+		l.epochs, l.epochsStale = epoch.Cache{}, true
+	}
+	if len(d.segs) == 0 {
+		base := max(l.o.LogStart, 0)
+		seg, err := l.createSegment(base)
+		if err != nil {
+			return err
+		}
+		d.segs, d.states = []*segment{seg}, []segmentState{emptyState(base)}
+		d.lastMeta = activeMeta{firstTimestamp: record.NoTimestamp, allocated: l.config.Load().Preallocate}
+		l.leo = base
+	}
+	l.logStart = max(l.o.LogStart, d.segs[0].base)
+	l.hw = min(max(l.o.HighWatermark, l.logStart), l.leo)
+	point := min(max(l.o.RecoveryPoint, 0), l.leo)
+	if l.o.Clean && d.dropped == 0 && d.scanned == 0 {
+		point = l.leo
+	}
+	l.recoveryPoint.Store(point)
+	if c := l.epochs.TruncateFromEnd(l.leo).TruncateFromStart(l.logStart); !c.Equal(l.epochs) {
+		l.epochs, l.epochsStale = c, true
+	}
+	return nil
+}
+
+// install makes the loaded segments the log's, restores the producers, and publishes.
+func (d *loader) install() error {
+	l := d.l
+	last := len(d.segs) - 1
+	for i := range d.segs[:last] {
+		d.segs[i].sealed = d.states[i]
+	}
+	created := l.newMeta()
+	d.lastMeta.created, d.lastMeta.jitterMs = created.created, created.jitterMs
+	l.active, l.activeMeta = d.states[last], d.lastMeta
+	if d.scanned == 0 {
+		if m := &l.activeMeta; m.offsetsWritten == 0 && m.timesWritten == 0 {
+			m.offsetsWritten, m.timesWritten, m.txnsWritten = len(l.active.offsets.entries), len(l.active.times.entries), len(l.active.txns)
+		}
+		var err error
+		if l.activeMeta.firstTimestamp, err = firstTimestamp(d.segs[last].file, l.active.size); err != nil {
+			return err
+		}
+	}
+	l.setSegments(d.segs)
+	if !d.producersDone {
+		if err := l.restoreProducers(l.leo); err != nil {
+			return err
+		}
+	}
+	l.producers.replicated(l.hw)
+	if err := l.pruneSnapshots(); err != nil {
+		return err
+	}
+	if err := l.writeSnapshot(l.leo, d.scanned > 0); err != nil {
+		return err
+	}
+	if err := l.persistEpochs(); err != nil {
+		return err
+	}
+	if d.scanned > 0 {
+		if err := l.writeIndexes(true); err != nil {
+			l.indexTrouble(err)
+		}
+	}
+	l.dirDirty = true
+	l.publish()
+	return nil
+}
