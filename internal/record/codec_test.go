@@ -136,7 +136,7 @@ func TestB039_snappy_framings(t *testing.T) {
 		}
 	}
 	// S2's extension, the repeated offset, is not snappy: nobody else could read it.
-	for _, bad := range []string{"", "05", "ffffffffff01", "0a 04 6161 0100", "08 04 6161 1503", "0600 61 0500",
+	for _, bad := range []string{"", "05", "ffffffffff01", "0a 04 6161 0101 0100", "08 04 6161 1503", "0600 61 0500",
 		"82534e4150505900 00000000 00000001 00000003 01 00 61", "82534e4150505900 00000001", "82534e4150505900 00000001 00000001 000000",
 		"82534e4150505900 00000001 00000001 00000004 01 00 61", "82534e4150505900 00000001 00000001 ffffffff 01 00 61"} {
 		if got, err := decompressed(Snappy, unhex(t, bad)); err == nil {
@@ -202,6 +202,9 @@ func TestS016_lz4_flavours(t *testing.T) {
 	} {
 		wantCode(t, name, withPayload(t, LZ4, 2, frame), topic(), 87)
 	}
+	if _, err := decompressed(LZ4, lz4Frame(0x60, 0x40, make([]byte, 65537))); err == nil {
+		t.Error("block above the descriptor's size is read")
+	}
 	wrongHC := lz4Frame(0x60, 0x40, a)
 	wrongHC[6]++
 	wantCode(t, "header checksum", withPayload(t, LZ4, 2, wrongHC), topic(), 87)
@@ -260,6 +263,11 @@ func TestS017_gzip_members(t *testing.T) {
 		sum := compressed(t, Gzip, a)
 		sum[len(sum)-at] ^= 1
 		wantCode(t, "trailer", withPayload(t, Gzip, 2, sum), topic(), 87)
+	}
+	for _, codec := range allCodecs[1:] {
+		if _, err := decompressed(codec, nil); err == nil {
+			t.Errorf("%v: an empty payload is a stream", codec)
+		}
 	}
 	for codec := Codec(5); codec <= 7; codec++ {
 		wantCode(t, "unknown codec", withPayload(t, codec, 2, a), topic(), 87)
@@ -368,10 +376,22 @@ func TestS019_bombs(t *testing.T) {
 	if n := allocated(func() { wantCode(t, "snappy", withPayload(t, Snappy, 1, lie), opts, 87) }); n > 1<<20 {
 		t.Errorf("snappy: %d bytes allocated", n)
 	}
-	// So must a zstd window.
-	window := slicesConcat(unhex(t, "28b52ffd 00 88 0d0000"), []byte{0})
-	if n := allocated(func() { wantCode(t, "zstd", withPayload(t, Zstd, 1, window), opts, 87) }); n > 4<<20 {
-		t.Errorf("zstd window: %d bytes allocated", n)
+	block := snappy.Encode(nil, make([]byte, 40<<20))
+	if n := allocated(func() {
+		if _, err := collect(withPayload(t, Snappy, 1, block), Limits{MaxDecompressed: 1 << 20}); code(err) != 87 {
+			t.Error(err)
+		}
+	}); n > 8<<20 {
+		t.Errorf("bare snappy block over the limit: %d bytes allocated", n)
+	}
+	// So must a zstd window, and a content size.
+	a := unhex(t, recordsA)
+	for descriptor, want := range map[string]int{"00 88": 0, "a0 00000008": 87} {
+		frame := slicesConcat(unhex(t, "28b52ffd"+descriptor), []byte{byte(len(a)<<3 | 1), 0, 0}, a)
+		b := withPayload(t, Zstd, 2, frame)
+		if n := allocated(func() { wantCode(t, "zstd "+descriptor, b, opts, want) }); n > 4<<20 {
+			t.Errorf("zstd %s: %d bytes allocated", descriptor, n)
+		}
 	}
 }
 

@@ -270,6 +270,20 @@ func TestVarint(t *testing.T) {
 	}
 }
 
+// A batch is exactly as long as it says; one without records has no codec.
+func TestLengthAndEmpty(t *testing.T) {
+	t.Parallel()
+	if err := edit(append(example(t, exampleA), 0), func(Batch) {}).VerifyCRC(); code(err) != 2 {
+		t.Error(err)
+	}
+	for _, codec := range allCodecs {
+		b := NewBuilder(BuilderOptions{Codec: codec, Level: 1}).Bytes()
+		if len(b) != HeaderSize || b.Codec() != None || b.Count() != 0 || b.LastOffsetDelta() != 0 || b.VerifyCRC() != nil {
+			t.Errorf("%v: %x", codec, []byte(b))
+		}
+	}
+}
+
 // Sequence numbers go from the largest int32 to 0, and back.
 func TestSequenceWraps(t *testing.T) {
 	t.Parallel()

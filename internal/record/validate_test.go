@@ -188,9 +188,11 @@ func TestS004_one_batch_from_zero(t *testing.T) {
 		info := wantCode(t, "stray", append(a.Clone(), a[:n]...), topic(), 0)
 		wantBytes(t, info.Batch, a)
 	}
-	bad := append(a.Clone(), a[:20]...)
-	set32(bad, 83+8, 3)
-	wantCode(t, "stray with a size no batch has", bad, topic(), 2)
+	for size := int32(-1); size < 14; size++ {
+		bad := append(a.Clone(), a[:20]...)
+		set32(bad, 83+8, size)
+		wantCode(t, "stray with a size no batch has", bad, topic(), 2)
+	}
 }
 
 // S-005: a batch cut by one byte, null and empty records are invalid.
@@ -225,6 +227,7 @@ func TestS006_counts(t *testing.T) {
 		"header count negative":    func(b Batch) { b[71] = 0x01 },
 		"header count over":        func(b Batch) { b[71] = 0x02 },
 		"key over the record":      func(b Batch) { b[65] = 0x40 },
+		"key over its own record":  func(b Batch) { b[65] = 0x14 },
 		"value over the record":    func(b Batch) { b[68] = 0x06 },
 		"negative key, bytes left": func(b Batch) { b[65] = 0x01 },
 	} {
@@ -234,6 +237,17 @@ func TestS006_counts(t *testing.T) {
 		for name, count := range map[string]int32{"one more": 3, "one less": 1} {
 			b := withPayload(t, codec, count, compressed(t, codec, unhex(t, recordsA)))
 			wantCode(t, codec.String()+" "+name, b, topic(), 87)
+		}
+		for name, records := range map[string]string{
+			"slack after the headers": `16 00 00 00 04 6b31 04 7631 00 77   14 00 0a 02 04 6b32 04 7632 00`,
+			"second inside the first": `2a 00 00 00 04 6b31 04 7631 00   14 00 0a 02 04 6b32 04 7632 00`,
+			"null header key":         `18 00 00 00 04 6b31 04 7631 02 01 01   14 00 0a 02 04 6b32 04 7632 00`,
+		} {
+			b := withPayload(t, codec, 2, compressed(t, codec, unhex(t, records)))
+			wantCode(t, codec.String()+" "+name, b, topic(), 87)
+			if rs, err := collect(b, Limits{}); code(err) != 87 || len(rs) != 0 {
+				t.Errorf("%v %s: iterator: %v", codec, name, err)
+			}
 		}
 		swapped := unhex(t, `14 00 00 02 04 6b31 04 7631 00   14 00 0a 00 04 6b32 04 7632 00`)
 		wantCode(t, codec.String()+" swapped", withPayload(t, codec, 2, compressed(t, codec, swapped)), topic(), 87)
@@ -248,6 +262,7 @@ func TestS007_not_from_clients(t *testing.T) {
 	wantCode(t, "marker with offset", b, topic(), 87)
 	b.SetBaseOffset(0)
 	wantCode(t, "marker", b, topic(), 87)
+	wantCode(t, "control without producer", NewControlBatch(ts0, ControlRecord{Commit, nil}), topic(), 87)
 	wantCode(t, "delete horizon", edit(example(t, exampleA), func(b Batch) { b[atAttributes+1] |= 0x40 }), topic(), 87)
 	noSeq := edit(example(t, exampleA), func(b Batch) { set64(b, atProducerID, 1) })
 	wantCode(t, "no sequence", noSeq, topic(), 87)
@@ -330,6 +345,9 @@ func TestS010_timestamp_limits(t *testing.T) {
 		_, err = produce(build(codec, []int64{ts0, ts0, ts0 + 3600001}, "-", "k", "k"), opts)
 		if got := listed(err); code(err) != 32 || !slices.Equal(got, []int32{0, 2}) {
 			t.Errorf("both: %v %v", err, got)
+		}
+		if _, err = produce(build(codec, []int64{ts0 + 3600001, ts0}, "k", "-"), opts); code(err) != 32 {
+			t.Errorf("time, then key: %v", err)
 		}
 		for _, ts := range []int64{-2, math.MinInt64, math.MaxInt64} {
 			wantCode(t, "far off", build(codec, []int64{ts}), topic(), 32)
