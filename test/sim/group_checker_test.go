@@ -37,7 +37,7 @@ type reign struct {
 	since       time.Time
 	generations map[string]int32
 	leaders     map[string]string    // by group and generation
-	contact     map[string]time.Time // last accepted sign of life, by member id
+	contact     map[string]time.Time // last answered sync, heartbeat or commit, by member id
 	synced      map[string]int32     // generation of the last answered sync, by member id
 }
 
@@ -163,7 +163,6 @@ func (k *checker) joined(id string, reply *group.JoinReply) {
 			k.fail("generation %s: %s has the metadata of %s", key, m.MemberID, m.Metadata)
 		}
 	}
-	k.alive(reply.MemberID, k.w.now)
 }
 
 func (k *checker) synced(id string, req *kmsg.SyncGroupRequest, reply *group.SyncReply) {

@@ -192,7 +192,8 @@ func (c *consumer) sync(joined *group.JoinReply) {
 }
 
 func (c *consumer) heartbeat() {
-	if !c.stable || c.commitsOnly && len(c.owned) > 0 && !c.w.chance(5) {
+	// Commits do not say that a rebalance has begun: once in a while, and at the end, it asks.
+	if !c.stable || c.commitsOnly && len(c.owned) > 0 && !c.w.calm && !c.w.chance(5) {
 		return
 	}
 	attempt := c.attempt

@@ -330,6 +330,7 @@ func (w *world) answer(to group.ReplyTo, response group.Response) {
 		return
 	}
 	delete(w.handles, to)
+	w.note("%d: %T of %s -> %v", to, r.body, nameOf(r), describe(response))
 	w.check.answered(r, response)
 	r.from(r, response)
 }
@@ -360,4 +361,23 @@ func errorOf(response group.Response) error {
 		return nil
 	}
 	return errors.New("unknown answer")
+}
+
+func nameOf(r *request) string {
+	if r.member == nil {
+		return "an administrator"
+	}
+	return r.member.name
+}
+
+// describe is an answer in a line of the trace.
+func describe(response group.Response) string {
+	err := errorOf(response)
+	if join, ok := response.(*group.JoinReply); ok && err == nil {
+		return fmt.Sprintf("member %s generation %d leader %s", join.MemberID, join.Generation, join.Leader)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return "ok"
 }
