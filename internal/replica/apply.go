@@ -39,7 +39,7 @@ func (m *Manager) Apply(img *metadata.Image, delta *metadata.Delta) {
 		changed = m.changedBy(img, delta)
 	}
 	m.dropMoved(changed)
-	m.createMissing(changed)
+	m.createMissing(img, changed)
 
 	now := m.now()
 	tell := &storm{logger: m.o.Logger, events: m.events}
@@ -49,9 +49,9 @@ func (m *Manager) Apply(img *metadata.Image, delta *metadata.Delta) {
 	tell.done(img.Offset())
 
 	if everything {
-		m.reconfigure(nil)
+		m.reconfigure(img, nil)
 	} else if topics, any := reconfigured(delta); any {
-		m.reconfigure(topics)
+		m.reconfigure(img, topics)
 	}
 }
 
@@ -133,7 +133,7 @@ func (m *Manager) hosted(a assignment) *Partition {
 }
 
 // createMissing makes the logs of partitions that are new here, several at a time.
-func (m *Manager) createMissing(changed []assignment) {
+func (m *Manager) createMissing(img *metadata.Image, changed []assignment) {
 	slots := make(chan struct{}, creators)
 	var all sync.WaitGroup
 	for _, a := range changed {
@@ -143,8 +143,8 @@ func (m *Manager) createMissing(changed []assignment) {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			if err := m.create(a.topic, a.state); err != nil {
-				m.o.Logger.Error("replica not created", "topic", a.topic.Name, "partition", a.state.ID, "error", err)
+			if err := m.create(img, a.topic, a.state); err != nil {
+				m.notOpened(a, err)
 			}
 		})
 	}
@@ -167,6 +167,7 @@ func (m *Manager) takeRole(a assignment, now time.Time, tell *storm) {
 			p.failedIO(err)
 		case changed:
 			tell.roleChange(was, is, p.Positions().End, "metadata")
+			tell.isrChange(was, is, "metadata")
 		}
 		return
 	}
@@ -176,22 +177,39 @@ func (m *Manager) takeRole(a assignment, now time.Time, tell *storm) {
 }
 
 // create opens or makes the log of a partition that is new here.
-func (m *Manager) create(t *metadata.Topic, state *metadata.Partition) error {
-	c := m.o.TopicConfig(t.Name)
+func (m *Manager) create(img *metadata.Image, t *metadata.Topic, state *metadata.Partition) error {
+	c := m.o.TopicConfig(img, t.Name)
 	dir, _ := state.Directory(m.o.BrokerID)
 	if dir.Reserved() {
 		dir = metadata.UUID{}
 	}
 	l, err := m.o.Dirs.Create(t.Name, state.ID, t.ID, dir, c.Log)
 	if err != nil {
-		var storage *log.StorageError
-		if errors.As(err, &storage) && storage.Offline {
-			m.directoryFailed(storage)
-		}
 		return err
 	}
 	m.add(newPartition(m, t.Name, state.ID, t.ID, l, c.MinISR))
 	return nil
+}
+
+// notOpened keeps why a partition that belongs here has no log, as the answer to whoever asks for it.
+func (m *Manager) notOpened(a assignment, err error) {
+	m.mu.Lock()
+	m.unopened[topicPartition{a.topic.Name, a.state.ID}] = err
+	m.mu.Unlock()
+	m.o.Logger.Error("replica not opened", "topic", a.topic.Name, "partition", a.state.ID, "error", err)
+	var storage *log.StorageError
+	if errors.As(err, &storage) && storage.Offline {
+		m.directoryFailed(storage)
+		return
+	}
+	m.lost(a.topic.ID, a.state.ID)
+}
+
+// lost tells the controller that a replica of ours is of no use, so that it stops counting on it.
+func (m *Manager) lost(topic metadata.UUID, partition int32) {
+	if m.o.DirectoryAssigned != nil {
+		m.o.DirectoryAssigned(topic, partition, metadata.DirLost)
+	}
 }
 
 // reconfigured says which topics' configuration a delta may have changed; nil for all, any false for none.
@@ -209,7 +227,7 @@ func reconfigured(delta *metadata.Delta) (topics map[string]bool, any bool) {
 }
 
 // reconfigure puts configurations in force; topics nil: all.
-func (m *Manager) reconfigure(topics map[string]bool) {
+func (m *Manager) reconfigure(img *metadata.Image, topics map[string]bool) {
 	known := map[string]TopicConfig{}
 	for _, p := range m.partitions() {
 		if topics != nil && !topics[p.topic] {
@@ -217,7 +235,7 @@ func (m *Manager) reconfigure(topics map[string]bool) {
 		}
 		c, ok := known[p.topic]
 		if !ok {
-			c = m.o.TopicConfig(p.topic)
+			c = m.o.TopicConfig(img, p.topic)
 			known[p.topic] = c
 		}
 		p.log.SetConfig(c.Log)
@@ -251,7 +269,6 @@ func (m *Manager) proposeISR(p *Partition, change AlterPartition) {
 	if change.Joining < 0 {
 		what = "shrink"
 	}
-	m.events.isrChanged(change.Joining < 0)
 	m.o.Logger.Info("isr change proposed", "topic", p.topic, "partition", p.id, "change", what, "joining", change.Joining,
 		"leaving", change.Leaving, "from", p.Role().ISR, "leaderEpoch", change.LeaderEpoch, "partitionEpoch", change.PartitionEpoch)
 	m.sendISR(p, change)
@@ -263,11 +280,10 @@ func (m *Manager) sendISR(p *Partition, change AlterPartition) {
 		return
 	}
 	m.o.AlterPartition(p.topicID, change, func(outcome AlterOutcome, returned LeaderAndISR) {
-		switch p.alterPartitionDone(change, outcome, returned) {
+		was, is, reaction := p.alterPartitionDone(change, outcome, returned)
+		switch reaction {
 		case AlterAdopted:
-			is := p.Role()
-			m.o.Logger.Info("isr changed", "topic", p.topic, "partition", p.id, "isr", is.ISR,
-				"leaderEpoch", is.LeaderEpoch, "partitionEpoch", is.PartitionEpoch)
+			(&storm{logger: m.o.Logger, events: m.events}).isrChange(was, is, "AlterPartition")
 		case AlterRetry:
 			time.AfterFunc(AlterPartitionRetry, func() {
 				select {

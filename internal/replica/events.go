@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 
 	"github.com/stelelog/stele/internal/log"
@@ -22,7 +23,7 @@ type Events struct {
 type Counts struct {
 	// RoleChanges counts changes of a partition's leader or leader epoch, by the role this broker has after it.
 	RoleChanges map[RoleKind]int64
-	// ISRShrinks and ISRExpands count the changes asked for by this broker as leader.
+	// ISRShrinks and ISRExpands count the committed changes of in-sync sets that this broker leads.
 	ISRShrinks, ISRExpands int64
 	// ProduceTimeouts counts partitions of Produce requests that were not acknowledged in time.
 	ProduceTimeouts int64
@@ -70,6 +71,8 @@ type storm struct {
 	events *Events
 	told   int
 	more   map[RoleKind]int
+	// isrTold counts the ISR changes.
+	isrTold int
 }
 
 // roleChange tells one change: what the partition was, what it is, and why.
@@ -91,10 +94,27 @@ func (s *storm) roleChange(was, is *Role, end int64, cause string) {
 		"partitionEpoch", is.PartitionEpoch, "endOffset", end, "isr", is.ISR, "cause", cause)
 }
 
+// isrChange tells one committed change of the in-sync set of a partition that this broker leads.
+func (s *storm) isrChange(was, is *Role, cause string) {
+	if was.Kind != RoleLeader || slices.Equal(was.ISR, is.ISR) {
+		return
+	}
+	s.events.isrChanged(len(is.ISR) < len(was.ISR))
+	level := slog.LevelInfo
+	if s.isrTold++; s.isrTold > fullLines {
+		level = slog.LevelDebug
+	}
+	s.logger.Log(context.Background(), level, "isr change", "topic", is.Topic, "partition", is.Partition, "from", was.ISR,
+		"to", is.ISR, "leaderEpoch", is.LeaderEpoch, "partitionEpoch", is.PartitionEpoch, "cause", cause)
+}
+
 // done sums up what was told at debug only.
 func (s *storm) done(offset int64) {
 	if s.told > fullLines {
 		s.logger.Info("leader changes, more of the same", "leaders", s.more[RoleLeader], "followers", s.more[RoleFollower],
 			"none", s.more[RoleNone], "metadataOffset", offset)
+	}
+	if s.isrTold > fullLines {
+		s.logger.Info("isr changes, more of the same", "partitions", s.isrTold-fullLines, "metadataOffset", offset)
 	}
 }

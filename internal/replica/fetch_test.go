@@ -3,7 +3,6 @@ package replica
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -430,7 +429,7 @@ func TestStormsAreSummedUp(t *testing.T) {
 		t.Errorf("%d counted", got)
 	}
 	n.elect("t", 1)
-	want := fmt.Sprintf("topic=t partition=0 role=leader fromLeader=1 toLeader=1 fromEpoch=0 leaderEpoch=1 partitionEpoch=1 endOffset=0")
+	want := "topic=t partition=0 role=leader fromLeader=1 toLeader=1 fromEpoch=0 leaderEpoch=1 partitionEpoch=1 endOffset=0"
 	if !strings.Contains(n.logs.String(), want) {
 		t.Errorf("the line does not say %q", want)
 	}

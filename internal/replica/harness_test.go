@@ -76,7 +76,7 @@ func newNode(t testing.TB, with ...func(*Options)) *node {
 func (n *node) start(with ...func(*Options)) {
 	o := Options{
 		BrokerID: 1, Events: n.events, Logger: slog.New(slog.NewTextHandler(n.logs, nil)),
-		TopicConfig: func(topic string) TopicConfig {
+		TopicConfig: func(_ *metadata.Image, topic string) TopicConfig {
 			if c, ok := n.configs[topic]; ok {
 				return c
 			}

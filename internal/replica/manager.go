@@ -23,8 +23,8 @@ type Options struct {
 	BrokerID int32
 	// Dirs are the log directories, opened. The manager closes them.
 	Dirs LogDirs
-	// TopicConfig is a topic's effective configuration under the image last applied. It is called by Apply.
-	TopicConfig func(topic string) TopicConfig
+	// TopicConfig is a topic's effective configuration under img. It is called by Apply, several times at once.
+	TopicConfig func(img *metadata.Image, topic string) TopicConfig
 	Events      *Events // nil: counted nowhere
 	Logger      *slog.Logger
 	Now         func() time.Time
@@ -45,7 +45,8 @@ type Options struct {
 	// AlterPartition asks the controller for an ISR change and calls done, from any goroutine, with its answer. It must
 	// not block. nil: the ISR is never changed from here, as on a node that is alone.
 	AlterPartition func(topic metadata.UUID, change AlterPartition, done func(outcome AlterOutcome, returned LeaderAndISR))
-	// DirectoryAssigned hears that a replica was put into a directory that is not the one in the metadata.
+	// DirectoryAssigned hears that a replica is in another directory than the metadata says: where it was put when it was
+	// new, or metadata.DirLost when its log has become unusable, so that another replica must lead.
 	DirectoryAssigned func(topic metadata.UUID, partition int32, directory metadata.UUID)
 	// DirectoryFailed hears, once for each, that a directory can no longer be used.
 	DirectoryFailed func(err *log.StorageError)
@@ -66,6 +67,8 @@ type Manager struct {
 	mu     sync.RWMutex // guards the maps
 	byName map[topicPartition]*Partition
 	byID   map[topicIDPartition]*Partition
+	// unopened are partitions that belong here and whose logs could not be opened, with the reason.
+	unopened map[topicPartition]error
 
 	failedMu   sync.Mutex
 	failedDirs map[string]*log.StorageError
@@ -122,7 +125,8 @@ func (o Options) complete() Options {
 func New(o Options) *Manager {
 	m := &Manager{
 		o: o.complete(), closing: make(chan struct{}),
-		byName: map[topicPartition]*Partition{}, byID: map[topicIDPartition]*Partition{}, failedDirs: map[string]*log.StorageError{},
+		byName: map[topicPartition]*Partition{}, byID: map[topicIDPartition]*Partition{}, unopened: map[topicPartition]error{},
+		failedDirs: map[string]*log.StorageError{},
 	}
 	m.events = m.o.Events
 	m.purgatory.limit = int64(m.o.MaxWaiting)
@@ -143,7 +147,7 @@ func (m *Manager) broker(id int32) (BrokerStatus, bool) {
 	return BrokerStatus{Epoch: b.Epoch, Fenced: b.Fenced, ShuttingDown: b.InControlledShutdown}, true
 }
 
-// Partition finds a partition hosted here. Errors: *log.StorageError when its directory is offline,
+// Partition finds a partition hosted here. Errors: *log.StorageError or *log.CorruptError when its log cannot be used,
 // *NotLeaderOrFollowerError when the cluster knows it but it is not here, ErrUnknownTopicOrPartition otherwise.
 func (m *Manager) Partition(topic string, partition int32) (*Partition, error) {
 	return m.find(topic, metadata.UUID{}, partition)
@@ -190,6 +194,12 @@ func (m *Manager) notHosted(topic string, id metadata.UUID, partition int32) err
 	if !ok {
 		return ErrUnknownTopicOrPartition
 	}
+	m.mu.RLock()
+	why := m.unopened[topicPartition{t.Name, partition}]
+	m.mu.RUnlock()
+	if why != nil {
+		return why
+	}
 	return &NotLeaderOrFollowerError{Topic: t.Name, Partition: partition, Current: LeaderAndEpoch{Leader: p.Leader, Epoch: p.LeaderEpoch}}
 }
 
@@ -209,6 +219,7 @@ func (m *Manager) add(p *Partition) {
 	defer m.mu.Unlock()
 	m.byName[topicPartition{p.topic, p.id}] = p
 	m.byID[topicIDPartition{p.topicID, p.id}] = p
+	delete(m.unopened, topicPartition{p.topic, p.id})
 }
 
 func (m *Manager) remove(p *Partition) {

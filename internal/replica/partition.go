@@ -210,7 +210,10 @@ func (p *Partition) failedIO(err error) {
 	case errors.As(err, &storage) && storage.Offline:
 		p.m.directoryFailed(storage)
 	case errors.As(err, &corrupt):
-		p.stop(err)
+		if p.Err() == nil {
+			p.stop(err)
+			p.m.lost(p.topicID, p.id)
+		}
 	}
 }
 
@@ -273,18 +276,20 @@ func (p *Partition) shrinkISR(now time.Time) {
 }
 
 // alterPartitionDone takes the controller's answer to an ISR change.
-func (p *Partition) alterPartitionDone(sent AlterPartition, outcome AlterOutcome, returned LeaderAndISR) AlterReaction {
+func (p *Partition) alterPartitionDone(sent AlterPartition, outcome AlterOutcome, returned LeaderAndISR) (was, is *Role, reaction AlterReaction) {
 	p.roleMu.Lock()
 	p.mu.Lock()
-	reaction := p.state.AlterPartitionDone(sent, outcome, returned)
-	p.role.Store(p.state.Role())
+	was = p.state.Role()
+	reaction = p.state.AlterPartitionDone(sent, outcome, returned)
+	is = p.state.Role()
+	p.role.Store(is)
 	moved := reaction == AlterAdopted && p.Err() == nil && p.advanceLocked(p.m.now())
 	p.mu.Unlock()
 	p.roleMu.Unlock()
 	if moved {
 		p.moved()
 	}
-	return reaction
+	return was, is, reaction
 }
 
 // AppendCoordinator appends a batch of an internal topic by the rules of acks=all. leaderEpoch is the epoch in which

@@ -102,11 +102,11 @@ func (m *Manager) Produce(req ProduceRequest) *DelayedProduce {
 		if req.Acks != -1 {
 			continue
 		}
-		a := pendingAck{d: d, p: p, result: out, required: info.LastOffset + 1, epoch: role.LeaderEpoch}
-		if done, err := p.acked(a.required, a.epoch); done {
-			a.settle(err)
+		required := info.LastOffset + 1
+		if done, err := p.acked(required, role.LeaderEpoch); done {
+			out.settle(err)
 		} else {
-			d.pending = append(d.pending, &a)
+			d.pending = append(d.pending, &pendingAck{d: d, p: p, result: out, required: required, epoch: role.LeaderEpoch})
 		}
 	}
 	if len(d.pending) > 0 {
@@ -123,7 +123,7 @@ func (d *DelayedProduce) park(timeout time.Duration) {
 	// The timer starts last, so it never finds a watch that is yet to be added.
 	if timeout <= 0 || !d.m.purgatory.enter() {
 		for _, a := range d.pending {
-			a.settle(ErrTimedOut)
+			a.result.settle(ErrTimedOut)
 		}
 		close(d.done)
 		return
@@ -142,11 +142,11 @@ func (d *DelayedProduce) park(timeout time.Duration) {
 	}
 }
 
-// settle writes the result of one partition.
-func (a *pendingAck) settle(err error) {
+// settle ends the wait of one partition: nothing changes about a batch that was acknowledged.
+func (r *ProduceResult) settle(err error) {
 	if err != nil {
-		a.result.Err = err
-		a.result.BaseOffset, a.result.LastOffset, a.result.LogAppendTime = NoOffset, NoOffset, -1
+		r.Err = err
+		r.BaseOffset, r.LastOffset, r.LogAppendTime = NoOffset, NoOffset, -1
 	}
 }
 
@@ -167,7 +167,7 @@ func (a *pendingAck) finish(err error) {
 		return
 	}
 	a.settled = true
-	a.settle(err)
+	a.result.settle(err)
 	a.watch.remove()
 	if a.d.open--; a.d.open == 0 {
 		if a.d.timer != nil {
