@@ -6,6 +6,7 @@
 package log
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -50,6 +51,7 @@ type Options struct {
 // Log is one partition's log. All methods may be called concurrently; those that change it wait for each other.
 type Log struct {
 	o      Options
+	logDir string // the log directory that holds o.Dir
 	config atomic.Pointer[Config]
 	cur    atomic.Pointer[View]
 
@@ -250,7 +252,7 @@ func (l *Log) event(e Event) {
 	if last, ok := l.epochs.Latest(); ok {
 		e.LeaderEpoch = last.Epoch
 	}
-	l.o.Logger.Log(nil, e.level(), e.Kind.String(), "topic", e.Topic, "partition", e.Partition, "from", e.From, "to", e.To,
+	l.o.Logger.Log(context.Background(), e.level(), e.Kind.String(), "topic", e.Topic, "partition", e.Partition, "from", e.From, "to", e.To,
 		"leaderEpoch", e.LeaderEpoch, "bytes", e.Bytes, "cause", e.Cause)
 	if l.o.OnEvent != nil {
 		l.o.OnEvent(e)

@@ -26,7 +26,7 @@ func Open(o Options) (*Log, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	l := &Log{o: o, snapshotAt: -1, largestHeld: -1}
+	l := &Log{o: o, logDir: filepath.Dir(o.Dir), snapshotAt: -1, largestHeld: -1}
 	l.SetConfig(o.Config)
 	l.lastFlush = o.Now()
 	ld := &loader{l: l}

@@ -43,15 +43,6 @@ func (x *timeIndex) at(i int) (timeEntry, error) {
 	return parseTimeEntry(b[:]), nil
 }
 
-func (x *timeIndex) last() (timeEntry, bool) {
-	n := x.len()
-	if n == 0 {
-		return timeEntry{}, false
-	}
-	e, err := x.at(n - 1)
-	return e, err == nil
-}
-
 // lookup is the relative offset up to which all records are earlier than timestamp; 0 when none is known to be.
 func (x *timeIndex) lookup(timestamp int64) (int64, error) {
 	var failed error

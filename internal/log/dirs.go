@@ -1,0 +1,462 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stelelog/stele/internal/vfs"
+)
+
+// LockName and CleanShutdownName are files of a log directory.
+const (
+	LockName          = ".lock"
+	CleanShutdownName = ".kafka_cleanshutdown"
+)
+
+// ErrNoLogDir says that no log directory is online.
+var ErrNoLogDir = errors.New("no log directory is online")
+
+// DirsOptions say which log directories a broker has.
+type DirsOptions struct {
+	FS    vfs.FS
+	Paths []string
+	// RecoveryThreads is how many logs are opened at once per directory; 0 means 2.
+	RecoveryThreads int
+	Now             func() time.Time
+	Logger          *slog.Logger
+	OnEvent         func(Event)
+	// OnOffline hears, once each and on a goroutine of its own, that a directory has gone offline.
+	OnOffline func(dir string, cause error)
+}
+
+// Dirs is all the log directories of a broker and the logs in them. All methods may be called concurrently.
+type Dirs struct {
+	o    DirsOptions
+	dirs []*logDir
+
+	mu     sync.Mutex
+	logs   map[TopicPartition]*Log
+	loaded bool
+	closed bool
+
+	wg   sync.WaitGroup
+	work chan func()
+}
+
+// logDir is one log directory.
+type logDir struct {
+	path string
+	lock io.Closer
+
+	mu      sync.Mutex
+	offline error // why, nil while online
+	// what the checkpoint files hold
+	recoveryPoints, logStarts, highWatermarks map[TopicPartition]int64
+	clean                                     bool
+	cleanBrokerEpoch                          int64 // -1 unknown
+	pending                                   []pendingDelete
+	writeMu                                   sync.Mutex // one writer of checkpoints at a time
+}
+
+// OpenDirs locks every directory, creating those that do not exist, and reads clean shutdown markers and
+// checkpoints. A lock that another process holds is an error that names the file and satisfies vfs.ErrLocked; then
+// no directory is touched. A directory that cannot be used otherwise is offline from the start, and an error only
+// when no other is left. The markers are gone when it returns: whatever stops the process now is unclean.
+func OpenDirs(o DirsOptions) (*Dirs, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.RecoveryThreads <= 0 {
+		o.RecoveryThreads = 2
+	}
+	d := &Dirs{o: o, logs: map[TopicPartition]*Log{}, work: make(chan func(), 1024)}
+	for _, p := range o.Paths {
+		d.dirs = append(d.dirs, &logDir{path: filepath.Clean(p), cleanBrokerEpoch: -1})
+	}
+	for _, ld := range d.dirs {
+		if err := d.lockDir(ld); err != nil {
+			if errors.Is(err, vfs.ErrLocked) {
+				d.unlock()
+				return nil, fmt.Errorf("log directory %s is in use: %w", ld.path, err)
+			}
+			ld.offline = err
+		}
+	}
+	for _, ld := range d.dirs {
+		if ld.offline == nil {
+			ld.offline = d.readDir(ld)
+		}
+		if ld.offline != nil {
+			d.o.Logger.Error("log directory is offline", "dir", ld.path, "cause", ld.offline)
+		}
+	}
+	if len(d.Online()) == 0 {
+		d.unlock()
+		return nil, fmt.Errorf("%w: %w", ErrNoLogDir, d.dirs[0].offline)
+	}
+	for range d.dirs {
+		d.wg.Add(1)
+		go d.background()
+	}
+	return d, nil
+}
+
+// background runs what appends leave behind, until Close.
+func (d *Dirs) background() {
+	defer d.wg.Done()
+	for f := range d.work {
+		f()
+	}
+}
+
+func (d *Dirs) lockDir(ld *logDir) error {
+	if err := d.o.FS.MkdirAll(ld.path, 0o755); err != nil {
+		return err
+	}
+	lock, err := d.o.FS.Lock(filepath.Join(ld.path, LockName))
+	if err != nil {
+		return err
+	}
+	ld.lock = lock
+	return nil
+}
+
+func (d *Dirs) unlock() {
+	for _, ld := range d.dirs {
+		if ld.locked() {
+			// The name goes while the lock is held: nobody can lock a file that then vanishes under them.
+			_ = d.o.FS.Remove(filepath.Join(ld.path, LockName))
+			ld.unlock()
+		}
+	}
+}
+
+func (ld *logDir) locked() bool {
+	ld.mu.Lock()
+	defer ld.mu.Unlock()
+	return ld.lock != nil
+}
+
+func (ld *logDir) unlock() {
+	ld.mu.Lock()
+	defer ld.mu.Unlock()
+	if ld.lock != nil {
+		ld.lock.Close()
+		ld.lock = nil
+	}
+}
+
+// readDir reads what the last stop left: marker, checkpoints.
+func (d *Dirs) readDir(ld *logDir) error {
+	marker := filepath.Join(ld.path, CleanShutdownName)
+	data, err := vfs.ReadFile(d.o.FS, marker)
+	switch {
+	case err == nil:
+		ld.clean, ld.cleanBrokerEpoch = true, parseCleanShutdown(data)
+		if err := d.o.FS.Remove(marker); err != nil {
+			return err
+		}
+		if err := d.o.FS.SyncDir(ld.path); err != nil {
+			return err
+		}
+	case !isNotExist(err):
+		return err
+	}
+	for name, m := range map[string]*map[TopicPartition]int64{RecoveryPointCheckpoint: &ld.recoveryPoints,
+		LogStartCheckpoint: &ld.logStarts, HighWatermarkCheckpoint: &ld.highWatermarks} {
+		got, err := readCheckpoint(d.o.FS, filepath.Join(ld.path, name), d.o.Now(), func(err error) {
+			d.o.Logger.Warn("checkpoint cannot be read, going on without it", "dir", ld.path, "cause", err)
+		})
+		if err != nil {
+			return err
+		}
+		*m = got
+	}
+	return nil
+}
+
+// Online and Offline list the directories' paths.
+func (d *Dirs) Online() []string { return d.list(func(ld *logDir) bool { return ld.failure() == nil }) }
+func (d *Dirs) Offline() []string {
+	return d.list(func(ld *logDir) bool { return ld.failure() != nil })
+}
+
+func (d *Dirs) list(matches func(*logDir) bool) []string {
+	var out []string
+	for _, ld := range d.dirs {
+		if matches(ld) {
+			out = append(out, ld.path)
+		}
+	}
+	return out
+}
+
+func (ld *logDir) failure() error {
+	ld.mu.Lock()
+	defer ld.mu.Unlock()
+	return ld.offline
+}
+
+func (d *Dirs) dir(path string) (*logDir, bool) {
+	path = filepath.Clean(path)
+	for _, ld := range d.dirs {
+		if ld.path == path {
+			return ld, true
+		}
+	}
+	return nil, false
+}
+
+// CleanBrokerEpoch is the broker epoch in the clean shutdown markers. It is known only if every directory is online
+// and all of them have the same.
+func (d *Dirs) CleanBrokerEpoch() (int64, bool) {
+	epoch := d.dirs[0].cleanBrokerEpoch
+	for _, ld := range d.dirs {
+		if ld.failure() != nil || !ld.clean || ld.cleanBrokerEpoch < 0 || ld.cleanBrokerEpoch != epoch {
+			return 0, false
+		}
+	}
+	return epoch, true
+}
+
+// MarkOffline takes a directory offline: its logs are no longer written, its checkpoints neither, its lock is let
+// go. It comes back only with a new process.
+func (d *Dirs) MarkOffline(path string, cause error) {
+	ld, ok := d.dir(path)
+	if !ok {
+		return
+	}
+	ld.mu.Lock()
+	first := ld.offline == nil
+	if first {
+		ld.offline = cause
+	}
+	ld.mu.Unlock()
+	if !first {
+		return
+	}
+	d.o.Logger.Error("log directory is offline", "dir", path, "cause", cause)
+	for _, l := range d.Logs() {
+		if d.dirOf(l) == ld {
+			l.MarkOffline(cause)
+		}
+	}
+	ld.unlock()
+	if d.o.OnOffline != nil {
+		d.o.OnOffline(ld.path, cause)
+	}
+}
+
+func (d *Dirs) dirOf(l *Log) *logDir {
+	ld, _ := d.dir(l.logDir)
+	return ld
+}
+
+// Log finds an open log. While its directory is offline the log is still found; it refuses.
+func (d *Dirs) Log(topic string, partition int32) (*Log, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l, ok := d.logs[TopicPartition{topic, partition}]
+	return l, ok
+}
+
+// Logs are all open logs, in order of name.
+func (d *Dirs) Logs() []*Log {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make([]*Log, 0, len(d.logs))
+	for _, l := range d.logs {
+		out = append(out, l)
+	}
+	slices.SortFunc(out, func(a, b *Log) int { return compareTopicPartition(a.tp(), b.tp()) })
+	return out
+}
+
+func (l *Log) tp() TopicPartition { return TopicPartition{l.o.Topic, l.o.Partition} }
+
+// options are those of a log in ld.
+func (d *Dirs) options(ld *logDir, tp TopicPartition, dir string, topicID [16]byte, c Config) Options {
+	get := func(m map[TopicPartition]int64) int64 {
+		if v, ok := m[tp]; ok {
+			return v
+		}
+		return -1
+	}
+	ld.mu.Lock()
+	defer ld.mu.Unlock()
+	return Options{
+		FS: d.o.FS, Dir: dir, Topic: tp.Topic, Partition: tp.Partition, TopicID: topicID, Config: c,
+		RecoveryPoint: get(ld.recoveryPoints), LogStart: get(ld.logStarts), HighWatermark: get(ld.highWatermarks), Clean: ld.clean,
+		Now: d.o.Now, Logger: d.o.Logger, OnEvent: d.o.OnEvent,
+		OnOffline: func(se *StorageError) {
+			// The log is locked, and so may others be: they are told from outside.
+			d.enqueue(func() { d.MarkOffline(ld.path, se) })
+		},
+		SavePositions: func() error { return d.savePositions(ld) },
+		Background:    d.enqueue,
+	}
+}
+
+// enqueue runs f in the background; when the queue is full, or closed, on a goroutine of its own.
+func (d *Dirs) enqueue(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return
+	}
+	select {
+	case d.work <- f:
+	default:
+		d.wg.Add(1)
+		go func() {
+			defer d.wg.Done()
+			f()
+		}()
+	}
+}
+
+// Create makes the log of a new partition, in the directory at path or, when that is empty, in the online one that
+// has the fewest logs. When the log exists already, it is returned. Nothing is created anew while a directory
+// is offline that may hold it, unless isNew says that the partition cannot be there.
+func (d *Dirs) Create(tp TopicPartition, topicID [16]byte, c Config, path string, isNew bool) (*Log, error) {
+	if l, ok := d.Log(tp.Topic, tp.Partition); ok {
+		return l, l.Err()
+	}
+	if off := d.Offline(); len(off) > 0 && !isNew {
+		return nil, &StorageError{Dir: off[0], Op: "create " + tp.String(), Err: errors.New("the directory is offline and may hold it"),
+			Offline: true}
+	}
+	ld, err := d.choose(path)
+	if err != nil {
+		return nil, err
+	}
+	ld.mu.Lock()
+	for _, m := range []map[TopicPartition]int64{ld.recoveryPoints, ld.logStarts, ld.highWatermarks} {
+		delete(m, tp) // what an earlier topic of that name left
+	}
+	ld.mu.Unlock()
+	o := d.options(ld, tp, filepath.Join(ld.path, tp.String()), topicID, c)
+	l, err := Open(o)
+	if err != nil {
+		d.reportOpen(ld, err)
+		return nil, err
+	}
+	d.mu.Lock()
+	other, ok := d.logs[tp]
+	if !ok {
+		d.logs[tp] = l
+	}
+	d.mu.Unlock()
+	if ok {
+		return other, l.Close()
+	}
+	return l, nil
+}
+
+func (d *Dirs) reportOpen(ld *logDir, err error) {
+	var se *StorageError
+	if errors.As(err, &se) && se.Offline {
+		d.MarkOffline(ld.path, err)
+	}
+}
+
+func (d *Dirs) choose(path string) (*logDir, error) {
+	if path != "" {
+		ld, ok := d.dir(path)
+		if !ok {
+			return nil, fmt.Errorf("%s is not a log directory", path)
+		}
+		if err := ld.failure(); err != nil {
+			return nil, &StorageError{Dir: path, Op: "create", Err: err, Offline: true}
+		}
+		return ld, nil
+	}
+	count := map[*logDir]int{}
+	for _, l := range d.Logs() {
+		count[d.dirOf(l)]++
+	}
+	var best *logDir
+	for _, ld := range d.dirs {
+		if ld.failure() == nil && (best == nil || count[ld] < count[best]) {
+			best = ld
+		}
+	}
+	if best == nil {
+		return nil, &StorageError{Dir: d.dirs[0].path, Op: "create", Err: ErrNoLogDir, Offline: true}
+	}
+	return best, nil
+}
+
+// DirOf is the path of the log directory that holds a partition.
+func (d *Dirs) DirOf(tp TopicPartition) (string, bool) {
+	l, ok := d.Log(tp.Topic, tp.Partition)
+	if !ok {
+		return "", false
+	}
+	return filepath.Dir(l.Dir()), true
+}
+
+// Close stops cleanly: every log is closed, positions are written, and the marker with the broker's epoch, in each
+// directory in which all that succeeded. brokerEpoch -1: not known. When ctx ends first, the remaining directories
+// are left as after an unclean stop.
+func (d *Dirs) Close(ctx context.Context, brokerEpoch int64) error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	close(d.work)
+	d.mu.Unlock()
+	d.wg.Wait()
+	errs := make([]error, len(d.dirs))
+	var wg sync.WaitGroup
+	for i, ld := range d.dirs {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			errs[i] = d.closeDir(ctx, ld, brokerEpoch)
+		}()
+	}
+	wg.Wait()
+	d.unlock()
+	return errors.Join(errs...)
+}
+
+func (d *Dirs) closeDir(ctx context.Context, ld *logDir, brokerEpoch int64) error {
+	var errs []error
+	for _, l := range d.Logs() {
+		if d.dirOf(l) != ld {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := l.Close(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if off := ld.failure(); off != nil {
+		return nil
+	}
+	if err := d.savePositions(ld); err != nil {
+		errs = append(errs, err)
+	}
+	d.mu.Lock()
+	complete := d.loaded || ld.clean
+	d.mu.Unlock()
+	if len(errs) > 0 || !complete {
+		return errors.Join(errs...)
+	}
+	return vfs.WriteFileAtomic(d.o.FS, filepath.Join(ld.path, CleanShutdownName), formatCleanShutdown(brokerEpoch))
+}

@@ -1,0 +1,123 @@
+package log
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+
+	"github.com/stelelog/stele/internal/vfs"
+)
+
+// formatCleanShutdown is the content of a clean shutdown marker.
+func formatCleanShutdown(brokerEpoch int64) []byte {
+	return fmt.Appendf(nil, `{"version":0,"brokerEpoch":%d}`, brokerEpoch)
+}
+
+// parseCleanShutdown reads the broker epoch; -1 when the marker does not tell, as those of older brokers.
+func parseCleanShutdown(data []byte) int64 {
+	var m struct {
+		Version     int    `json:"version"`
+		BrokerEpoch *int64 `json:"brokerEpoch"`
+	}
+	if json.Unmarshal(data, &m) != nil || m.BrokerEpoch == nil || *m.BrokerEpoch < 0 {
+		return -1
+	}
+	return *m.BrokerEpoch
+}
+
+// CheckpointPositions writes recovery points and log starts of every online directory, where they have changed.
+func (d *Dirs) CheckpointPositions() error {
+	return d.eachOnline(d.savePositions)
+}
+
+// CheckpointHighWatermarks writes the high watermarks likewise.
+func (d *Dirs) CheckpointHighWatermarks() error {
+	return d.eachOnline(func(ld *logDir) error {
+		return d.saveCheckpoint(ld, HighWatermarkCheckpoint, &ld.highWatermarks, func(l *Log) (int64, bool) {
+			return l.cur.Load().HighWatermark, true
+		})
+	})
+}
+
+// eachOnline runs f on each online directory. A directory in which it fails goes offline.
+func (d *Dirs) eachOnline(f func(*logDir) error) error {
+	var first error
+	for _, ld := range d.dirs {
+		if ld.failure() != nil {
+			continue
+		}
+		if err := f(ld); err != nil {
+			d.MarkOffline(ld.path, err)
+			if first == nil {
+				first = err
+			}
+		}
+	}
+	return first
+}
+
+// savePositions writes recovery points and log starts. The caller may hold a log's lock.
+func (d *Dirs) savePositions(ld *logDir) error {
+	err := d.saveCheckpoint(ld, RecoveryPointCheckpoint, &ld.recoveryPoints, func(l *Log) (int64, bool) {
+		return l.RecoveryPoint(), true
+	})
+	if err != nil {
+		return err
+	}
+	return d.saveCheckpoint(ld, LogStartCheckpoint, &ld.logStarts, (*Log).LogStartToSave)
+}
+
+// saveCheckpoint writes one checkpoint file unless it holds the same already. Partitions that are not open (yet, or
+// because they could not be) keep what the file said.
+func (d *Dirs) saveCheckpoint(ld *logDir, name string, saved *map[TopicPartition]int64, value func(*Log) (int64, bool)) error {
+	ld.writeMu.Lock()
+	defer ld.writeMu.Unlock()
+	ld.mu.Lock()
+	next := maps.Clone(*saved)
+	ld.mu.Unlock()
+	for _, l := range d.Logs() {
+		if d.dirOf(l) != ld {
+			continue
+		}
+		if v, ok := value(l); ok {
+			next[l.tp()] = v
+		} else {
+			delete(next, l.tp())
+		}
+	}
+	return d.writeCheckpoint(ld, name, saved, next)
+}
+
+func (d *Dirs) writeCheckpoint(ld *logDir, name string, saved *map[TopicPartition]int64, next map[TopicPartition]int64) error {
+	ld.mu.Lock()
+	same := maps.Equal(*saved, next)
+	ld.mu.Unlock()
+	if same {
+		return nil
+	}
+	if err := vfs.WriteFileAtomic(d.o.FS, filepath.Join(ld.path, name), formatCheckpoint(next)); err != nil {
+		return &StorageError{Dir: ld.path, Op: "write " + name, Err: err, Offline: true}
+	}
+	ld.mu.Lock()
+	*saved = next
+	ld.mu.Unlock()
+	return nil
+}
+
+// dropFromCheckpoints takes a deleted partition out of all checkpoints.
+func (d *Dirs) dropFromCheckpoints(ld *logDir, tp TopicPartition) error {
+	ld.writeMu.Lock()
+	defer ld.writeMu.Unlock()
+	for name, m := range map[string]*map[TopicPartition]int64{RecoveryPointCheckpoint: &ld.recoveryPoints,
+		LogStartCheckpoint: &ld.logStarts, HighWatermarkCheckpoint: &ld.highWatermarks} {
+		ld.mu.Lock()
+		next := maps.Clone(*m)
+		ld.mu.Unlock()
+		delete(next, tp)
+		if err := d.writeCheckpoint(ld, name, m, next); err != nil {
+			return err
+		}
+	}
+	return nil
+}

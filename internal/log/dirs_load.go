@@ -1,0 +1,314 @@
+package log
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	deleteSuffix = "-delete"
+	straySuffix  = "-stray"
+	futureSuffix = "-future"
+
+	maxDirName = 255
+)
+
+// Verdict says what to do with a partition's directory that is found at start.
+type Verdict struct {
+	// Keep says that this broker has the partition; otherwise the directory is renamed -stray and left alone.
+	Keep   bool
+	Config Config
+	// Reason says why not.
+	Reason string
+}
+
+var suffixed = regexp.MustCompile(`^(.+)-(\d+)\.([0-9a-f]{32})-(delete|stray|future)$`)
+
+// parseDirName reads the name of a partition's directory. suffix is empty for a live one.
+func parseDirName(name string) (tp TopicPartition, suffix string, ok bool) {
+	topic, number := "", ""
+	if m := suffixed.FindStringSubmatch(name); m != nil {
+		topic, number, suffix = m[1], m[2], "-"+m[4]
+	} else {
+		if strings.HasSuffix(name, deleteSuffix) || strings.HasSuffix(name, straySuffix) || strings.HasSuffix(name, futureSuffix) {
+			return tp, "", false
+		}
+		i := strings.LastIndexByte(name, '-')
+		if i <= 0 {
+			return tp, "", false
+		}
+		topic, number = name[:i], name[i+1:]
+	}
+	p, err := strconv.ParseInt(number, 10, 32)
+	if err != nil || p < 0 || strconv.FormatInt(p, 10) != number {
+		return tp, "", false
+	}
+	return TopicPartition{topic, int32(p)}, suffix, true
+}
+
+// suffixedName is the name a directory gets when it is to be deleted or is a stray: the topic is cut so that the
+// whole is no longer than file systems allow.
+func suffixedName(tp TopicPartition, suffix string) string {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // it does not fail
+	tail := fmt.Sprintf("-%d.%s%s", tp.Partition, hex.EncodeToString(id[:]), suffix)
+	return tp.Topic[:min(len(tp.Topic), maxDirName-len(tail))] + tail
+}
+
+// notLogs are directories among the partitions' that are none.
+var notLogs = map[string]bool{"remote-log-index-cache": true, "__cluster_metadata-0": true}
+
+// Load opens the logs in all online directories, RecoveryThreads at a time in each. judge decides, for each
+// directory found, by its topic id (all zero when it has none): it may be called concurrently. Logs that cannot be
+// opened are in the returned map; a disk error among them takes its directory offline. A partition that lives in
+// two directories is an error.
+func (d *Dirs) Load(ctx context.Context, judge func(tp TopicPartition, topicID [16]byte) Verdict) (failed map[TopicPartition]error, err error) {
+	failed = map[TopicPartition]error{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var fatal error
+	for _, ld := range d.dirs {
+		if ld.failure() != nil {
+			continue
+		}
+		entries, err := d.o.FS.ReadDir(ld.path)
+		if err != nil {
+			d.MarkOffline(ld.path, err)
+			continue
+		}
+		names := make(chan string, len(entries))
+		for _, e := range entries {
+			if e.IsDir() && !notLogs[e.Name()] {
+				names <- e.Name()
+			}
+		}
+		close(names)
+		for range d.o.RecoveryThreads {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for name := range names {
+					if ctx.Err() != nil || ld.failure() != nil {
+						return
+					}
+					tp, err := d.loadDir(ld, name, judge)
+					var twice *duplicateDirError
+					mu.Lock()
+					if errors.As(err, &twice) {
+						fatal = err
+					} else if err != nil {
+						failed[tp] = err
+					}
+					mu.Unlock()
+				}
+			}()
+		}
+	}
+	wg.Wait()
+	if fatal == nil {
+		fatal = ctx.Err()
+	}
+	d.mu.Lock()
+	d.loaded = fatal == nil
+	d.mu.Unlock()
+	return failed, fatal
+}
+
+// duplicateDirError says that one partition is in two directories.
+type duplicateDirError struct{ first, second string }
+
+func (e *duplicateDirError) Error() string {
+	return fmt.Sprintf("the same partition is in %s and in %s", e.first, e.second)
+}
+
+func (d *Dirs) loadDir(ld *logDir, name string, judge func(TopicPartition, [16]byte) Verdict) (TopicPartition, error) {
+	tp, suffix, ok := parseDirName(name)
+	path := filepath.Join(ld.path, name)
+	switch {
+	case !ok:
+		d.o.Logger.Warn("directory is not a partition's, left alone", "dir", path)
+		return tp, nil
+	case suffix == deleteSuffix:
+		ld.mu.Lock()
+		ld.pending = append(ld.pending, pendingDelete{path, d.o.Now().Add(defaultDeleteDelay)})
+		ld.mu.Unlock()
+		return tp, nil
+	case suffix != "":
+		d.o.Logger.Warn("directory left alone", "dir", path)
+		return tp, nil
+	}
+	id, err := ReadPartitionMetadata(d.o.FS, path)
+	if err != nil {
+		id = [16]byte{} // missing, or not readable: only the judge can tell whose it is
+	}
+	v := judge(tp, id)
+	if !v.Keep {
+		return tp, d.stray(ld, tp, path, v.Reason)
+	}
+	l, err := Open(d.options(ld, tp, path, id, v.Config))
+	if err != nil {
+		d.reportOpen(ld, err)
+		return tp, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if other, ok := d.logs[tp]; ok {
+		return tp, &duplicateDirError{other.Dir(), path}
+	}
+	d.logs[tp] = l
+	return tp, nil
+}
+
+const defaultDeleteDelay = 60 * time.Second
+
+// stray renames a directory that belongs to no partition of this broker. It is never deleted by us.
+func (d *Dirs) stray(ld *logDir, tp TopicPartition, path, reason string) error {
+	to := filepath.Join(ld.path, suffixedName(tp, straySuffix))
+	d.o.Logger.Warn("stray partition directory renamed", "topic", tp.Topic, "partition", tp.Partition, "dir", path, "to", to,
+		"cause", reason)
+	if err := d.o.FS.Rename(path, to); err != nil {
+		return &StorageError{Dir: ld.path, Op: "rename stray " + tp.String(), Err: err, Offline: true}
+	}
+	return d.o.FS.SyncDir(ld.path)
+}
+
+// Delete takes a partition's log away: it is closed, its directory renamed, and deleted after file.delete.delay.ms
+// by Housekeep, or by the next process. A partition without a log is not an error.
+func (d *Dirs) Delete(tp TopicPartition) error {
+	d.mu.Lock()
+	l, ok := d.logs[tp]
+	delete(d.logs, tp)
+	d.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	ld := d.dirOf(l)
+	delay := time.Duration(min(l.Config().FileDeleteDelayMs, int64(365*24*time.Hour/time.Millisecond))) * time.Millisecond
+	to := filepath.Join(ld.path, suffixedName(tp, deleteSuffix))
+	if err := l.renameAway(to); err != nil {
+		if ld.failure() == nil {
+			d.MarkOffline(ld.path, err)
+		}
+		return err
+	}
+	ld.mu.Lock()
+	ld.pending = append(ld.pending, pendingDelete{to, d.o.Now().Add(delay)})
+	ld.mu.Unlock()
+	return d.dropFromCheckpoints(ld, tp)
+}
+
+// renameAway closes the log, without the care of a clean stop, and renames its directory.
+func (l *Log) renameAway(to string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.closeFiles()
+	}
+	if err := l.o.FS.Rename(l.o.Dir, to); err != nil {
+		return &StorageError{Dir: filepath.Dir(to), Op: "rename " + filepath.Base(l.o.Dir), Err: err, Offline: true}
+	}
+	l.o.Dir = to
+	if err := l.o.FS.SyncDir(filepath.Dir(to)); err != nil {
+		return &StorageError{Dir: filepath.Dir(to), Op: "sync directory", Err: err, Offline: true}
+	}
+	return nil
+}
+
+// Housekeep does what is due: deletes files and directories whose delay has passed, flushes by flush.ms.
+func (d *Dirs) Housekeep(now time.Time) {
+	for _, l := range d.Logs() {
+		l.DeleteDue(now)
+		_ = l.FlushDue(now) // an error has taken the directory offline
+	}
+	for _, ld := range d.dirs {
+		for _, p := range ld.takeDue(now) {
+			if err := d.o.FS.RemoveAll(p.path); err != nil {
+				d.o.Logger.Warn("directory not deleted, the next start tries again", "dir", p.path, "cause", err)
+			}
+		}
+	}
+}
+
+func (ld *logDir) takeDue(now time.Time) []pendingDelete {
+	ld.mu.Lock()
+	defer ld.mu.Unlock()
+	if ld.offline != nil {
+		return nil
+	}
+	var due, kept []pendingDelete
+	for _, p := range ld.pending {
+		if p.due.After(now) {
+			kept = append(kept, p)
+		} else {
+			due = append(due, p)
+		}
+	}
+	ld.pending = kept
+	return due
+}
+
+// Retain applies retention to every log and forgets expired producers. It returns how many segments went.
+func (d *Dirs) Retain(now time.Time) int {
+	n := 0
+	for _, l := range d.Logs() {
+		m, _ := l.Retain(now) // an error is an event, and takes the directory or the log out
+		n += m
+	}
+	return n
+}
+
+// ExpireProducers does so for every log.
+func (d *Dirs) ExpireProducers() int {
+	n := 0
+	for _, l := range d.Logs() {
+		n += l.ExpireProducers()
+	}
+	return n
+}
+
+// Run does the periodic work until ctx ends: Housekeep every second, the high watermarks every 5 s, recovery points
+// and log starts every 60 s, retention every retentionInterval after a first pause of 30 s, producers every 10 min.
+func (d *Dirs) Run(ctx context.Context, retentionInterval time.Duration) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	start := d.o.Now()
+	nextHW, nextPositions := start.Add(5*time.Second), start.Add(60*time.Second)
+	nextRetention, nextExpiry := start.Add(30*time.Second), start.Add(10*time.Minute)
+	due := func(next *time.Time, now time.Time, every time.Duration) bool {
+		if now.Before(*next) {
+			return false
+		}
+		*next = now.Add(every)
+		return true
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := d.o.Now()
+		d.Housekeep(now)
+		if due(&nextHW, now, 5*time.Second) {
+			_ = d.CheckpointHighWatermarks()
+		}
+		if due(&nextPositions, now, 60*time.Second) {
+			_ = d.CheckpointPositions()
+		}
+		if due(&nextRetention, now, retentionInterval) {
+			d.Retain(now)
+		}
+		if due(&nextExpiry, now, 10*time.Minute) {
+			d.ExpireProducers()
+		}
+	}
+}
