@@ -29,8 +29,8 @@ type classicGroup struct {
 	protocol     *string
 	generation   int32
 	leader       *member
-	members      []*member // in the order in which they were added
-	pending      []*pendingMember
+	members      []*member                 // in the order in which they were added
+	pending      map[string]*pendingMember // by member id
 
 	// While Preparing: the join phase. initial says that the group was Empty before it, and then added
 	// that a member came since the timer was last set, delay what that was set to, and remaining how much
@@ -77,7 +77,7 @@ type protocol struct {
 }
 
 func newClassicGroup(now time.Time, id string) *classicGroup {
-	g := &classicGroup{id: id, state: Empty, stateSince: now.UnixMilli()}
+	g := &classicGroup{id: id, state: Empty, stateSince: now.UnixMilli(), pending: map[string]*pendingMember{}}
 	g.setFires()
 	return g
 }
@@ -98,6 +98,7 @@ func groupFromRecord(id string, v *GroupMetadataValue) *classicGroup {
 		protocolType: v.ProtocolType,
 		protocol:     v.Protocol,
 		generation:   v.Generation,
+		pending:      map[string]*pendingMember{},
 	}
 	g.setFires()
 	for i := range v.Members {
@@ -195,15 +196,6 @@ func (g *classicGroup) checkMember(id string, instanceID *string) (*member, erro
 		return m, nil
 	}
 	return nil, ErrUnknownMemberID
-}
-
-func (g *classicGroup) pendingMember(id string) *pendingMember {
-	for _, p := range g.pending {
-		if p.id == id {
-			return p
-		}
-	}
-	return nil
 }
 
 func (g *classicGroup) joiningCount() int {

@@ -91,7 +91,7 @@ func (s *Shard) hasRoom(g *classicGroup, req *kmsg.JoinGroupRequest) bool {
 
 func (s *Shard) refuseForSize(now time.Time, g *classicGroup, j *join, fx *Effects) {
 	fx.reply(j.to, joinError(ErrGroupMaxSizeReached, ""))
-	m, p := g.member(j.req.MemberID), g.pendingMember(j.req.MemberID)
+	m, p := g.member(j.req.MemberID), g.pending[j.req.MemberID]
 	switch {
 	case m != nil:
 		s.removeMember(g, m, fx)
@@ -131,7 +131,7 @@ func (s *Shard) joinUnknown(now time.Time, g *classicGroup, j *join, fx *Effects
 // joinKnown is a join with a member id.
 func (s *Shard) joinKnown(now time.Time, g *classicGroup, j *join, fx *Effects) {
 	id := j.req.MemberID
-	if g.pendingMember(id) != nil {
+	if g.pending[id] != nil {
 		if j.req.InstanceID != nil {
 			fx.reply(j.to, joinError(ErrUnknownServer, id)) // static members are never pending
 			return
@@ -180,18 +180,18 @@ func (s *Shard) addPending(now time.Time, g *classicGroup, id string, session ti
 		s.removePending(g, p)
 		s.completeIfAllJoined(now, g, fx)
 	}
-	g.pending = append(g.pending, p)
+	g.pending[id] = p
 	s.soft.timers.set(&p.expiry, now.Add(session))
 }
 
 func (s *Shard) removePending(g *classicGroup, p *pendingMember) {
 	s.soft.timers.stop(&p.expiry)
-	g.pending = slices.DeleteFunc(g.pending, func(other *pendingMember) bool { return other == p })
+	delete(g.pending, p.id)
 }
 
 // addMember adds a new member and parks its join.
 func (s *Shard) addMember(now time.Time, g *classicGroup, id string, j *join, fx *Effects) {
-	if p := g.pendingMember(id); p != nil {
+	if p := g.pending[id]; p != nil {
 		s.removePending(g, p)
 	}
 	if len(g.members) == 0 {

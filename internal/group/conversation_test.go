@@ -18,7 +18,7 @@ import (
 //	config max=N delay=MS retention=MS check=MS
 //	at MS                                   let time pass
 //	join NAME [id= instance= v= session= rebalance= type= protocols=a:meta,b:meta g=]
-//	sync NAME id= gen= [instance= assign=ID:bytes,ID:bytes protocol= v=]
+//	sync NAME id= gen= [instance= assign=ID:bytes,ID:bytes protocol= type= (null: none) v=]
 //	heartbeat NAME id= gen= [instance=]
 //	leave NAME id= [instance=] [v=]
 //	commit NAME TOPIC-P=OFFSET... [id= gen= instance= epoch= metadata= v= keep=MS tid=] (OFFSET/N: with N letters of metadata)
@@ -136,6 +136,9 @@ func (r *rig) step(st step) (*rig, error) {
 		if req.Version >= 5 {
 			typ, protocol := st.str("type", "consumer"), st.str("protocol", "range")
 			req.ProtocolType, req.Protocol = &typ, &protocol
+			if typ == "null" {
+				req.ProtocolType = nil
+			}
 		}
 		for _, a := range strings.FieldsFunc(st.str("assign", ""), func(r rune) bool { return r == ',' }) {
 			id, assignment, _ := strings.Cut(a, ":")

@@ -75,6 +75,11 @@ func TestG006_session_timeout_bounds(t *testing.T) {
 	converse(t, "G006")
 }
 
+func TestG007_no_such_group(t *testing.T) {
+	// An empty group id is invalid everywhere; a member id is unknown in a group that is unknown.
+	converse(t, "G007")
+}
+
 func TestG009_protocols_refused(t *testing.T) {
 	// A join of another protocol type, or with no protocol in common, is refused and disturbs nobody; so
 	// is one without type or protocols, and it makes no group.
@@ -185,6 +190,11 @@ func TestG029_new_member_parked_too_long(t *testing.T) {
 	// A new member is parked for longer than 300000 ms without a completion: it is told so, with no member
 	// id.
 	converse(t, "G029")
+}
+
+func TestG030_sync_names_the_protocol(t *testing.T) {
+	// SyncGroup of version 5 and up says protocol type and name, and they must be the group's.
+	converse(t, "G030")
 }
 
 func TestG031_follower_syncs_first(t *testing.T) {

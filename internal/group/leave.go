@@ -53,7 +53,7 @@ func (s *Shard) leave(g *classicGroup, id string, instanceID *string, fx *Effect
 		s.removeMember(g, m, fx)
 		return nil
 	}
-	if p := g.pendingMember(id); p != nil {
+	if p := g.pending[id]; p != nil {
 		s.removePending(g, p)
 		return nil
 	}
