@@ -1,0 +1,169 @@
+package server
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/stelelog/stele/internal/wire"
+)
+
+// DefaultRequestMemory is the memory, in bytes, that requests in flight may hold on a node when
+// queued.max.request.bytes is left at -1.
+const DefaultRequestMemory = 64 << 20
+
+// smallRequest is the cost up to which a request draws on the part of the budget kept for small ones.
+const smallRequest = 256 << 10
+
+// Budget is the memory of a node that requests may hold: their bytes and what they decode to. It is
+// taken before a body is read. Waiters are served in the order they came, so that a large request is
+// not starved by many small ones; small ones have a quarter for themselves, so that large or slow ones
+// never stop them. Safe for concurrent use.
+type Budget struct {
+	mu           sync.Mutex
+	small, large lane
+}
+
+type lane struct {
+	capacity, used int64
+	waiting        list.List // of *waiter
+}
+
+type waiter struct {
+	n     int64
+	ready chan struct{}
+}
+
+// Grant is a part of a budget; it is given back by Release. The zero Grant is empty.
+type Grant struct {
+	budget *Budget
+	lane   *lane
+	n      int64
+}
+
+// TooCostlyError reports a request that may decode to more memory than the whole budget has.
+type TooCostlyError struct {
+	Key       int16
+	Size      int   // bytes of the request
+	Cost, Max int64 // bytes of memory
+}
+
+func (e *TooCostlyError) Error() string {
+	return fmt.Sprintf("request of API %d with %d bytes may take %d bytes of memory, more than the %d that queued.max.request.bytes leaves for one", e.Key, e.Size, e.Cost, e.Max)
+}
+
+// NewBudget returns a budget of total bytes; 0 or less means DefaultRequestMemory.
+func NewBudget(total int64) *Budget {
+	if total <= 0 {
+		total = DefaultRequestMemory
+	}
+	b := &Budget{}
+	b.small.capacity = max(total/4, smallRequest)
+	b.large.capacity = max(total-total/4, smallRequest)
+	return b
+}
+
+// Take waits until n bytes are free and takes them. More than there is in all is granted when nothing
+// else is held: the caller has decided that the request is fit to be served alone. The error is ctx's.
+func (b *Budget) Take(ctx context.Context, n int64) (Grant, error) {
+	l := &b.large
+	if n <= smallRequest {
+		l = &b.small
+	}
+	n = min(n, l.capacity)
+	g := Grant{budget: b, lane: l, n: n}
+	b.mu.Lock()
+	if l.waiting.Len() == 0 && l.used+n <= l.capacity {
+		l.used += n
+		b.mu.Unlock()
+		return g, nil
+	}
+	w := &waiter{n: n, ready: make(chan struct{})}
+	place := l.waiting.PushBack(w)
+	b.mu.Unlock()
+	select {
+	case <-w.ready:
+		return g, nil
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-w.ready:
+		l.used -= n
+	default:
+		l.waiting.Remove(place)
+	}
+	l.serve() // what stood behind us may fit
+	return Grant{}, ctx.Err()
+}
+
+// serve grants what fits, in order; the budget is locked.
+func (l *lane) serve() {
+	for front := l.waiting.Front(); front != nil; front = l.waiting.Front() {
+		w := front.Value.(*waiter)
+		if l.used+w.n > l.capacity {
+			return
+		}
+		l.used += w.n
+		l.waiting.Remove(front)
+		close(w.ready)
+	}
+}
+
+// Release gives the grant back; a second call does nothing.
+func (g *Grant) Release() {
+	if g.budget == nil {
+		return
+	}
+	g.budget.mu.Lock()
+	g.lane.used -= g.n
+	g.lane.serve()
+	g.budget.mu.Unlock()
+	*g = Grant{}
+}
+
+// Contended reports whether others wait for what this grant holds.
+func (g *Grant) Contended() bool {
+	if g.budget == nil {
+		return false
+	}
+	g.budget.mu.Lock()
+	defer g.budget.mu.Unlock()
+	return g.lane.waiting.Len() > 0
+}
+
+// Used is the memory taken at this moment, in bytes.
+func (b *Budget) Used() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.small.used + b.large.used
+}
+
+// Bytes of memory that each byte of a request may decode to. Produce keeps its records in the frame;
+// Fetch has a decoder of ours. For everything kmsg decodes the worst is a flood of unknown tagged
+// fields, which costs about as much in every API.
+const (
+	fetchAmplification = 12
+	kmsgAmplification  = 40
+)
+
+// cost estimates the memory that a request of size bytes will hold, from its API alone. It returns
+// *TooCostlyError for one that could take more than the budget has. A Produce request is never refused
+// here: socket.request.max.bytes bounds it, and a large one is served when it can be served alone.
+func (b *Budget) cost(key int16, size int) (int64, error) {
+	held := int64(wire.BufferSize(size))
+	switch key {
+	case wire.KeyProduce:
+		return held, nil
+	case wire.KeyFetch:
+		held += int64(size) * fetchAmplification
+	default:
+		held += int64(size) * kmsgAmplification
+	}
+	if held > b.large.capacity {
+		return 0, &TooCostlyError{Key: key, Size: size, Cost: held, Max: b.large.capacity}
+	}
+	return held, nil
+}

@@ -1,0 +1,394 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/stelelog/stele/internal/security"
+	"github.com/stelelog/stele/internal/wire"
+)
+
+const (
+	// peekBytes is what is looked at before a request is let in: frame size, API key, version,
+	// correlation id.
+	peekBytes = wire.FrameSizeBytes + 8
+	// firstBytes must have come before a large request may hold memory: a claim alone gets none.
+	firstBytes = 4096
+	// bodyStall is how long a body may make no progress while others wait for its memory.
+	bodyStall = 2 * time.Second
+	// halfCloseGrace is how long a client that has closed its sending side is still answered.
+	halfCloseGrace = 5 * time.Second
+	// peerCheck is how often a connection that is not being read is looked at for a reset.
+	peerCheck = 500 * time.Millisecond
+)
+
+var (
+	errPeerClosed = errors.New("closed by the client")
+	errPeerReset  = errors.New("reset by the client")
+	errIdle       = errors.New("idle for too long")
+	errStalled    = errors.New("request body made no progress while others waited for its memory")
+	errShutdown   = errors.New("server is shutting down")
+)
+
+// conn is one connection. Its reader lets requests in, appends Produce requests, and passes all on, in
+// order, to its answerer, which runs the others and writes the answers. A request that is not Produce is
+// let in only when nothing is in flight, so the two never run handlers at once except for Produce behind
+// Produce. A waiting request is left in the socket: it holds no memory.
+type conn struct {
+	srv    *Server
+	ln     *listener
+	nc     net.Conn
+	remote string
+	ip     net.IP
+	id     uint64
+	r      *bufio.Reader
+	names  wire.Names // the reader's
+
+	software, softwareVersion string // set by the answerer in ApiVersions, when nothing else is in flight
+
+	ctx      context.Context // ends when the connection is dead
+	kill     context.CancelCauseFunc
+	handling context.Context // ends with ctx, and when the server drains
+	drain    context.CancelCauseFunc
+
+	queue chan *Request
+
+	mu        sync.Mutex // guards the fields below; never held over IO
+	inFlight  int
+	held      int // bytes of bodies not yet released
+	onlyWrite bool
+	muteUntil time.Time
+	progress  chan struct{} // one token after each change of the above
+}
+
+func (s *Server) newConn(ln *listener, nc net.Conn, ip net.IP) *conn {
+	c := &conn{
+		srv: s, ln: ln, nc: nc, remote: nc.RemoteAddr().String(), ip: ip, id: s.nextConn.Add(1),
+		r:        bufio.NewReaderSize(nc, firstBytes),
+		queue:    make(chan *Request, s.opts.MaxInFlight),
+		progress: make(chan struct{}, 1),
+	}
+	c.ctx, c.kill = context.WithCancelCause(context.Background())
+	c.handling, c.drain = context.WithCancelCause(c.ctx)
+	return c
+}
+
+// serve runs the connection to its end and returns when both of its goroutines are done.
+func (c *conn) serve() {
+	// Whatever kills the connection also wakes whoever is inside a read or a write.
+	stop := context.AfterFunc(c.ctx, func() { _ = c.nc.Close() })
+	var answerer sync.WaitGroup
+	answerer.Go(c.answer)
+	why := c.read()
+	close(c.queue)
+	if errors.Is(why, errPeerClosed) {
+		timer := time.AfterFunc(halfCloseGrace, func() { c.kill(errPeerClosed) })
+		answerer.Wait()
+		timer.Stop()
+	} else {
+		c.endQueued(why)
+	}
+	answerer.Wait()
+	if cause := context.Cause(c.ctx); cause != nil {
+		why = cause
+	}
+	stop()
+	c.kill(why)
+	_ = c.nc.Close() // nothing more is to be written; a failed close loses nothing
+	c.srv.log.Log(context.Background(), logLevel(why), "connection closed", "client", c.remote, "listener", c.ln.name, "cause", why)
+}
+
+// endQueued ends the connection at once when the peer is gone; when the reader stopped because of what
+// the peer sent, or to shut down, earlier requests are answered, parked ones without more waiting.
+func (c *conn) endQueued(why error) {
+	var opErr *net.OpError
+	if errors.As(why, &opErr) || errors.Is(why, errPeerReset) {
+		c.kill(why)
+	}
+	c.drain(why)
+}
+
+// read lets requests in until the connection is to end, and says why.
+func (c *conn) read() error {
+	for {
+		size, key, err := c.next()
+		if err != nil {
+			return err
+		}
+		if err := c.await(key == wire.KeyProduce); err != nil {
+			return err
+		}
+		cost, err := c.srv.budget.cost(key, size)
+		if err != nil {
+			return err
+		}
+		r, err := c.receive(size, cost)
+		if err != nil {
+			return err
+		}
+		r.reply = true
+		if key == wire.KeyProduce {
+			r.resp, r.ran = c.run(r), true
+		}
+		c.queue <- r // never full: await has counted
+		if r.ran && r.resp.closing != nil {
+			return r.resp.closing
+		}
+	}
+}
+
+// next waits for a request and looks at its first bytes without taking them.
+func (c *conn) next() (size int, key int16, err error) {
+	idleSince := time.Now()
+	for {
+		if c.handling.Err() != nil {
+			return 0, 0, context.Cause(c.handling)
+		}
+		_ = c.nc.SetReadDeadline(time.Now().Add(c.srv.opts.MaxIdle)) // fails only on a closed socket, as the read will
+		if c.handling.Err() != nil {
+			continue // the deadline that drain set may just have been overwritten
+		}
+		head, err := c.r.Peek(peekBytes)
+		if err == nil {
+			size, err := wire.ParseFrameSize(head, c.srv.opts.MaxRequest)
+			if err != nil {
+				return 0, 0, err
+			}
+			key, version := wire.PeekRequest(head[wire.FrameSizeBytes:])
+			if !c.ln.handlers.supports(key, version) && key != wire.KeyApiVersions {
+				return 0, 0, &UnsupportedError{Key: key, Version: version}
+			}
+			return size, key, nil
+		}
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if c.busy() {
+				idleSince = time.Now()
+			} else if time.Since(idleSince) >= c.srv.opts.MaxIdle {
+				return 0, 0, errIdle
+			}
+		case errors.Is(err, io.EOF):
+			c.srv.peerClosed(c)
+			return 0, 0, errPeerClosed
+		default:
+			c.srv.peerClosed(c)
+			return 0, 0, err
+		}
+	}
+}
+
+func (c *conn) busy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inFlight > 0
+}
+
+// await waits for the turn of the request that stands next in the socket.
+func (c *conn) await(produce bool) error {
+	var ticker *time.Ticker
+	for {
+		wait, ok := c.enter(produce)
+		if ok {
+			return nil
+		}
+		if ticker == nil {
+			ticker = time.NewTicker(peerCheck)
+			defer ticker.Stop()
+		}
+		var unmuted <-chan time.Time
+		if wait > 0 {
+			timer := time.NewTimer(wait)
+			defer timer.Stop()
+			unmuted = timer.C
+		}
+		select {
+		case <-c.progress:
+		case <-unmuted:
+		case <-ticker.C:
+			if peerGone(c.nc) {
+				c.srv.peerClosed(c)
+				return errPeerReset
+			}
+		case <-c.ctx.Done():
+			return context.Cause(c.ctx)
+		}
+	}
+}
+
+// enter counts the request as in flight if it may start now; else it says how long the connection is
+// muted, if that is why.
+func (c *conn) enter(produce bool) (muted time.Duration, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if wait := time.Until(c.muteUntil); wait > 0 {
+		return wait, false
+	}
+	if c.inFlight > 0 {
+		overlap := produce && c.onlyWrite && c.inFlight < c.srv.opts.MaxInFlight && c.held < c.srv.opts.MaxInFlightBytes
+		if !overlap {
+			return 0, false
+		}
+	}
+	c.inFlight++
+	c.onlyWrite = produce
+	return 0, true
+}
+
+func (c *conn) left(mute time.Duration) {
+	c.mu.Lock()
+	c.inFlight--
+	if mute > 0 {
+		c.muteUntil = time.Now().Add(mute)
+	}
+	c.mu.Unlock()
+	c.wake()
+}
+
+func (c *conn) bodyReleased(n int) {
+	c.mu.Lock()
+	c.held -= n
+	c.mu.Unlock()
+	c.wake()
+}
+
+func (c *conn) wake() {
+	select {
+	case c.progress <- struct{}{}:
+	default:
+	}
+}
+
+// receive takes the memory for a request, then its bytes, and decodes them. On an error nothing is held
+// and nothing has been done.
+func (c *conn) receive(size int, cost int64) (*Request, error) {
+	if size > firstBytes {
+		if err := c.peekFirst(); err != nil {
+			return nil, err
+		}
+	}
+	grant, err := c.srv.budget.Take(c.ctx, cost)
+	if err != nil {
+		return nil, context.Cause(c.ctx)
+	}
+	_, _ = c.r.Discard(wire.FrameSizeBytes) // they have been peeked at
+	body, err := wire.ReadBody(&bodyReader{c: c, grant: &grant}, size)
+	if err != nil {
+		grant.Release()
+		return nil, err
+	}
+	r := &Request{
+		Received: time.Now(), Size: size, Principal: security.Anonymous, Listener: c.ln.name, Scope: c.ln.scope,
+		ClientAddr: c.ip, ConnID: c.id, conn: c, body: body, grant: grant,
+	}
+	c.mu.Lock()
+	c.held += size
+	c.mu.Unlock()
+	h, rest, err := wire.DecodeRequestHeader(body.B, &c.names)
+	if err == nil {
+		r.Key, r.Version, r.CorrelationID, r.ClientID = h.Key, h.Version, h.CorrelationID, h.ClientID
+		r.SoftwareName, r.SoftwareVersion = c.software, c.softwareVersion
+		if c.ln.handlers.supports(h.Key, h.Version) {
+			err = c.decode(r, rest)
+		}
+	}
+	if err != nil {
+		r.ReleaseBody()
+		return nil, err
+	}
+	return r, nil
+}
+
+// peekFirst waits until the first bytes of a large body are there.
+func (c *conn) peekFirst() error {
+	_ = c.nc.SetReadDeadline(time.Now().Add(c.srv.opts.MaxIdle))
+	_, err := c.r.Peek(firstBytes)
+	if errors.Is(err, io.EOF) {
+		c.srv.peerClosed(c)
+		return errPeerClosed
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		if c.handling.Err() != nil {
+			return context.Cause(c.handling)
+		}
+		return errIdle
+	}
+	return err
+}
+
+// bodyReader reads a body that may come slowly, but not while others wait for the memory it holds.
+type bodyReader struct {
+	c     *conn
+	grant *Grant
+}
+
+func (b *bodyReader) Read(p []byte) (int, error) {
+	since := time.Now()
+	for {
+		// A request that has not come whole has not begun: a server that drains does not wait for it.
+		if err := b.c.handling.Err(); err != nil {
+			return 0, context.Cause(b.c.handling)
+		}
+		_ = b.c.nc.SetReadDeadline(time.Now().Add(min(bodyStall, b.c.srv.opts.MaxIdle)))
+		n, err := b.c.r.Read(p)
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			if errors.Is(err, io.EOF) {
+				b.c.srv.peerClosed(b.c)
+			}
+			return n, err
+		}
+		if b.grant.Contended() {
+			return 0, errStalled
+		}
+		if time.Since(since) >= b.c.srv.opts.MaxIdle {
+			return 0, errIdle
+		}
+	}
+}
+
+// answer runs and answers requests in order until the queue is closed. After a failed write, or when the
+// client has gone, what is left is only let go.
+func (c *conn) answer() {
+	for r := range c.queue {
+		if c.ctx.Err() == nil {
+			if err := c.answerOne(r); err != nil {
+				c.kill(err)
+			}
+		} else if r.resp.release != nil {
+			r.resp.release()
+		}
+		mute := r.resp.mute
+		r.ReleaseBody()
+		c.left(mute)
+	}
+}
+
+func (c *conn) answerOne(r *Request) error {
+	defer c.srv.metrics.answered(r)
+	if !r.ran {
+		if !c.ln.handlers.supports(r.Key, r.Version) {
+			// Only ApiVersions gets here: its answer says which versions there are.
+			return c.write(r, Reply(unsupportedApiVersions(c.ln.handlers)))
+		}
+		r.resp = c.run(r)
+	}
+	for r.resp.done != nil {
+		select {
+		case <-r.resp.done:
+			mute := r.resp.mute
+			r.resp = c.finish(r, r.resp)
+			r.resp.mute = max(r.resp.mute, mute)
+		case <-c.ctx.Done():
+			return context.Cause(c.ctx)
+		}
+	}
+	if r.resp.closing != nil {
+		return r.resp.closing
+	}
+	return c.write(r, r.resp)
+}

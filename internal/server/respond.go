@@ -1,0 +1,153 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stelelog/stele/internal/wire"
+)
+
+// writeStep is how many bytes a write or sendfile is asked to move before its deadline is set anew: a
+// slow reader is served as long as it reads, one that has stopped is cut off.
+const writeStep = 256 << 10
+
+// write sends the answer of a request, if it has one, and lets go of what the answer holds.
+func (c *conn) write(r *Request, resp Response) error {
+	if resp.release != nil {
+		defer resp.release()
+	}
+	switch {
+	case resp.msg != nil:
+		if r.Key != wire.KeyApiVersions {
+			resp.msg.SetVersion(r.Version)
+		}
+		buf := wire.NewBuffer(0)
+		buf.B = wire.AppendFrame(buf.B, func(b []byte) []byte {
+			return resp.msg.AppendTo(wire.AppendResponseHeader(b, r.Key, r.CorrelationID, resp.msg.IsFlexible()))
+		})
+		defer buf.Release()
+		return c.writeBytes(buf.B)
+	case resp.segments != nil:
+		defer resp.segments.Release()
+		for _, s := range resp.segments.List {
+			var err error
+			if s.Bytes != nil {
+				err = c.writeBytes(s.Bytes)
+			} else {
+				err = c.writeRange(s.Range)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *conn) writeBytes(b []byte) error {
+	for len(b) > 0 {
+		if err := c.nc.SetWriteDeadline(time.Now().Add(c.srv.opts.WriteTimeout)); err != nil {
+			return err
+		}
+		n, err := c.nc.Write(b[:min(len(b), writeStep)])
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// writeRange sends a range of a file: straight from the file where the kernel can, else through a
+// buffer. A file that ends early ends the connection, because the frame has promised its bytes.
+func (c *conn) writeRange(r wire.FileRange) error {
+	file, lent := r.File.OSFile()
+	tcp, isTCP := c.nc.(*net.TCPConn)
+	if lent && isTCP {
+		return c.sendfile(tcp, file, r)
+	}
+	buf := wire.NewBuffer(min(r.Length, writeStep))
+	defer buf.Release()
+	for r.Length > 0 {
+		part := buf.B[:min(r.Length, writeStep)]
+		n, err := r.File.ReadAt(part, r.Position)
+		if n < len(part) {
+			if err == nil {
+				err = io.ErrUnexpectedEOF
+			}
+			return wire.NewShortFileError(r, err)
+		}
+		if err := c.writeBytes(part); err != nil {
+			return err
+		}
+		r.Position += int64(n)
+		r.Length -= n
+	}
+	return nil
+}
+
+// sendfile names the offset in every call: the file's own position is shared with other readers.
+func (c *conn) sendfile(tcp *net.TCPConn, file *os.File, r wire.FileRange) error {
+	out, err := tcp.SyscallConn()
+	if err != nil {
+		return err
+	}
+	in, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	position := r.Position
+	for left := r.Length; left > 0; {
+		if err := c.nc.SetWriteDeadline(time.Now().Add(c.srv.opts.WriteTimeout)); err != nil {
+			return err
+		}
+		var sent int
+		var failed error
+		// The descriptor of the file is held by Control for the whole wait, so it cannot be closed and
+		// given to another file under the call.
+		ctlErr := in.Control(func(src uintptr) {
+			err = out.Write(func(dst uintptr) bool {
+				for {
+					sent, failed = unix.Sendfile(int(dst), int(src), &position, min(left, writeStep))
+					if !errors.Is(failed, syscall.EINTR) {
+						break
+					}
+				}
+				return !errors.Is(failed, syscall.EAGAIN)
+			})
+		})
+		if err := errors.Join(ctlErr, err, failed); err != nil {
+			return err
+		}
+		if sent == 0 {
+			return wire.NewShortFileError(r, io.ErrUnexpectedEOF)
+		}
+		left -= sent
+	}
+	return nil
+}
+
+// peerGone reports whether the other end has reset a connection that nobody is reading.
+func peerGone(nc net.Conn) bool {
+	tcp, ok := nc.(*net.TCPConn)
+	if !ok {
+		return false
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return true
+	}
+	const tcpClose = 7 // TCP_CLOSE of the kernel's tcp_states.h
+	gone := false
+	err = raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		gone = err == nil && info.State == tcpClose
+	})
+	return gone || err != nil
+}
