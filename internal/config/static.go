@@ -165,3 +165,6 @@ func (b *Broker) HasRole(role string) bool { return slices.Contains(b.List("proc
 
 // trimmedUpper is how listener names are compared.
 func trimmedUpper(s string) string { return strings.ToUpper(strings.TrimSpace(s)) }
+
+// Defaults is the configuration of a node that was given nothing.
+func Defaults() *Broker { return &Broker{given: map[string]given{}} }

@@ -208,3 +208,10 @@ func (d *Delta) changeBroker(id int32, epoch int64, change func(*BrokerRegistrat
 	d.next.brokers = d.next.brokers.Set(id, &changed)
 	return ""
 }
+
+// Current is the state after the records so far, at the offset of the base. It stays as it is when more
+// records follow.
+func (d *Delta) Current() *Image {
+	current := d.next
+	return &current
+}

@@ -1,0 +1,151 @@
+package controller
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stelelog/stele/internal/metadata"
+)
+
+// Ways to change a feature's level.
+const (
+	featureUpgrade         int8 = 1
+	featureSafeDowngrade   int8 = 2
+	featureUnsafeDowngrade int8 = 3
+)
+
+// UpdateFeatures finalizes features at other levels, all or none. On failure Err speaks of the first
+// feature that cannot be changed. kraft.version is the quorum's and is refused here.
+func (c *Controller) UpdateFeatures(at At, req *kmsg.UpdateFeaturesRequest) Result {
+	o := c.begin(at)
+	var recs []metadata.Record
+	seen := map[string]bool{}
+	for _, u := range req.FeatureUpdates {
+		kind := u.UpgradeType
+		if req.Version == 0 {
+			kind = featureUpgrade
+			if u.AllowDowngrade {
+				kind = featureSafeDowngrade
+			}
+		}
+		if seen[u.Feature] {
+			return failed(faultf(ErrInvalidRequest, "%s is given twice", u.Feature))
+		}
+		seen[u.Feature] = true
+		if err := o.checkFeatureUpdate(u.Feature, u.MaxVersionLevel, kind); err != nil {
+			return failed(err)
+		}
+		recs = append(recs, &metadata.FeatureLevelRecord{Name: u.Feature, FeatureLevel: u.MaxVersionLevel})
+		if u.Feature == metadata.FeatureELR && u.MaxVersionLevel > 0 {
+			recs = append(o.minISRForELR(), recs...)
+		}
+	}
+	o.add(recs...)
+	if req.ValidateOnly {
+		o.recs = nil
+	}
+	return o.result(true, nil)
+}
+
+func (o *op) checkFeatureUpdate(name string, level int16, kind int8) *Error {
+	fail := func(format string, args ...any) *Error {
+		e := faultf(ErrFeatureUpdateFailed, format, args...)
+		e.Message = "Invalid update version " + itoa(int32(level)) + " for feature " + name + ". " + e.Message
+		return e
+	}
+	if kind < featureUpgrade || kind > featureUnsafeDowngrade {
+		return fail("The upgrade type %d is not known.", kind)
+	}
+	if level < 0 {
+		return fail("A feature level is not negative.")
+	}
+	supported, known := metadata.SupportedFeature(name)
+	if !known || level < supported.Min || level > supported.Max {
+		return fail("Local controller %d only supports versions %d-%d", o.c.opt.NodeID, supported.Min, supported.Max)
+	}
+	if name == metadata.FeatureKRaftVersion {
+		return fail("It is changed with the voters.")
+	}
+	for id, b := range o.img.Brokers().All() {
+		if !b.Supports(name, level) {
+			return fail("Broker %d does not support it.", id)
+		}
+	}
+	if o.img.MetadataVersion() >= metadata.LevelControllerRecords {
+		for id, c := range o.img.Controllers().All() {
+			if !c.Supports(name, level) {
+				return fail("Controller %d does not support it.", id)
+			}
+		}
+	}
+	current := o.img.Feature(name)
+	switch {
+	case level < current && kind == featureUpgrade:
+		return fail("It is below the current %d, which an upgrade cannot do.", current)
+	case level > current && kind != featureUpgrade:
+		return fail("It is above the current %d, which a downgrade cannot do.", current)
+	case name == metadata.FeatureMetadataVersion && level < current && metadata.DowngradeLosesMetadata(metadata.Level(current), metadata.Level(level)):
+		return fail("Metadata was changed between %d and %d, a downgrade would lose it.", level, current)
+	case name == metadata.FeatureELR && level > 0 && o.img.MetadataVersion() < metadata.LevelELR:
+		return fail("It needs metadata.version %d.", metadata.LevelELR)
+	}
+	return nil
+}
+
+// minISRForELR pins the cluster-wide minimum ISR and removes those of single brokers, without which
+// eligible leaders would depend on which controller is active.
+func (o *op) minISRForELR() []metadata.Record {
+	const name = "min.insync.replicas"
+	var recs []metadata.Record
+	cluster := metadata.ConfigResource{Type: metadata.ResourceBroker}
+	if _, ok := o.img.ConfigValue(cluster, name); !ok {
+		recs = append(recs, &metadata.ConfigRecord{ResourceType: metadata.ResourceBroker, Name: name, Value: new(o.c.opt.Static.String(name))})
+	}
+	for resource, values := range o.img.ConfigResources().All() {
+		if _, ok := values.Get(name); ok && resource.Type == metadata.ResourceBroker && resource.Name != "" {
+			recs = append(recs, &metadata.ConfigRecord{ResourceType: metadata.ResourceBroker, ResourceName: resource.Name, Name: name})
+		}
+	}
+	return recs
+}
+
+// Activate begins the work of a controller that has become active, after its term's first entry is applied:
+// brokers get a fresh time of contact, periodic tasks are scheduled, and an empty cluster gets its first
+// records. level is the metadata.version of a new cluster.
+func (c *Controller) Activate(at At, level metadata.Level) Result {
+	o := c.begin(at)
+	c.active = true
+	c.contacts = map[int32]*contact{}
+	for id, b := range c.img.Brokers().All() {
+		if !b.Fenced {
+			c.contact(id).last = at.Now
+		}
+	}
+	c.schedules.begin(at.Now, c.opt.Static)
+	if c.img.InTransaction() {
+		o.add(&metadata.AbortTransactionRecord{Reason: new("Controller failover")})
+	}
+	if o.img.MetadataVersion() != 0 {
+		return o.result(true, nil)
+	}
+	recs := metadata.BootstrapRecords(level)
+	for _, rec := range recs {
+		if f, ok := rec.(*metadata.FeatureLevelRecord); ok && f.Name == metadata.FeatureELR {
+			recs = append(recs, &metadata.ConfigRecord{ResourceType: metadata.ResourceBroker, Name: "min.insync.replicas", Value: new(c.opt.Static.String("min.insync.replicas"))})
+		}
+	}
+	if level >= metadata.LevelTransactions {
+		o.add(&metadata.BeginTransactionRecord{Name: new("Bootstrap records")})
+	}
+	o.add(recs...)
+	if level >= metadata.LevelTransactions {
+		o.add(&metadata.EndTransactionRecord{})
+	}
+	return o.result(true, nil)
+}
+
+// Deactivate says that leadership was lost: soft state is forgotten and what is not committed is undone.
+func (c *Controller) Deactivate() {
+	c.active = false
+	c.contacts = map[int32]*contact{}
+	c.Revert()
+}
