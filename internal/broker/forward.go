@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
+	"net"
 
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -16,7 +16,7 @@ type Forwarded struct {
 	Request       []byte // the client's frame from its request header on, unparsed
 	PrincipalType string
 	PrincipalName string
-	ClientAddress netip.Addr
+	ClientAddress net.IP
 }
 
 // ErrVersionUnknownToController says that the controller does not speak the
@@ -31,7 +31,7 @@ func (b *Broker) Forward(ctx context.Context, f Forwarded) ([]byte, error) {
 	req := kmsg.NewPtrEnvelopeRequest()
 	req.RequestData = f.Request
 	req.RequestPrincipal = encodePrincipal(f.PrincipalType, f.PrincipalName)
-	req.ClientHostAddress = f.ClientAddress.AsSlice()
+	req.ClientHostAddress = rawAddress(f.ClientAddress)
 	resp, err := b.channel.Do(ctx, req)
 	if err != nil {
 		return nil, err
@@ -55,4 +55,12 @@ func encodePrincipal(kind, name string) []byte {
 	data = kbin.AppendCompactString(data, name)
 	data = kbin.AppendBool(data, false)
 	return kbin.AppendUvarint(data, 0)
+}
+
+// rawAddress is an address as 4 or 16 bytes.
+func rawAddress(ip net.IP) []byte {
+	if short := ip.To4(); short != nil {
+		return short
+	}
+	return ip
 }
