@@ -2,6 +2,7 @@ package replica
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -18,6 +19,41 @@ const creators = 8
 type assignment struct {
 	topic *metadata.Topic
 	state *metadata.Partition
+}
+
+// Load opens the logs that the last process left, and renames away those that img does not have here. It is called
+// once, with the first image, before Apply. Logs that cannot be opened are answered for with the reason; the error is
+// that of a start that must not go on (one partition in two directories), or ctx's.
+func (m *Manager) Load(ctx context.Context, img *metadata.Image) error {
+	m.image.Store(img)
+	failed, err := m.o.Dirs.Load(ctx, func(tp log.TopicPartition, id [16]byte) log.Verdict { return m.judge(img, tp, id) })
+	for tp, why := range failed {
+		if t, ok := img.Topic(tp.Topic); ok {
+			if state, ok := t.Partition(tp.Partition); ok {
+				m.notOpened(assignment{t, state}, why)
+			}
+		}
+	}
+	return err
+}
+
+// judge says whether the log of tp, whose topic id is id, belongs to this broker.
+func (m *Manager) judge(img *metadata.Image, tp log.TopicPartition, id [16]byte) log.Verdict {
+	t, ok := img.Topic(tp.Topic)
+	switch {
+	case id == [16]byte{}:
+		return log.Verdict{Reason: "no topic id"}
+	case !ok || t.ID != id:
+		return log.Verdict{Reason: "no such topic"}
+	}
+	state, ok := t.Partition(tp.Partition)
+	switch {
+	case !ok:
+		return log.Verdict{Reason: "no such partition"}
+	case !slices.Contains(state.Replicas, m.o.BrokerID):
+		return log.Verdict{Reason: "not a replica"}
+	}
+	return log.Verdict{Keep: true, Config: m.o.TopicConfig(img, tp.Topic).Log}
 }
 
 // Apply takes over the cluster metadata: it creates, deletes and reconfigures logs and changes roles. delta is what led
@@ -39,6 +75,7 @@ func (m *Manager) Apply(img *metadata.Image, delta *metadata.Delta) {
 		changed = m.changedBy(img, delta)
 	}
 	m.dropMoved(changed)
+	m.forgetUnopened(img)
 	m.createMissing(img, changed)
 
 	now := m.now()
@@ -105,9 +142,9 @@ func (m *Manager) drop(p *Partition, err error, cause string) {
 	p.stop(err)
 	m.o.Logger.Info("replica deleted", "topic", p.topic, "partition", p.id, "leaderEpoch", p.Role().LeaderEpoch,
 		"endOffset", p.Positions().End, "cause", cause)
-	if err := m.o.Dirs.Delete(p.log); err != nil {
+	if err := m.o.Dirs.Delete(log.TopicPartition{Topic: p.topic, Partition: p.id}); err != nil {
 		m.o.Logger.Error("replica not deleted", "topic", p.topic, "partition", p.id, "error", err)
-		p.failedIO(err)
+		_ = p.failedIO(err)
 	}
 }
 
@@ -164,7 +201,7 @@ func (m *Manager) takeRole(a assignment, now time.Time, tell *storm) {
 		switch {
 		case err != nil:
 			m.o.Logger.Error("leadership not taken", "topic", p.topic, "partition", p.id, "leaderEpoch", l.LeaderEpoch, "error", err)
-			p.failedIO(err)
+			_ = p.failedIO(err)
 		case changed:
 			tell.roleChange(was, is, p.Positions().End, "metadata")
 			tell.isrChange(was, is, "metadata")
@@ -179,15 +216,21 @@ func (m *Manager) takeRole(a assignment, now time.Time, tell *storm) {
 // create opens or makes the log of a partition that is new here.
 func (m *Manager) create(img *metadata.Image, t *metadata.Topic, state *metadata.Partition) error {
 	c := m.o.TopicConfig(img, t.Name)
-	dir, _ := state.Directory(m.o.BrokerID)
-	if dir.Reserved() {
-		dir = metadata.UUID{}
-	}
-	l, err := m.o.Dirs.Create(t.Name, state.ID, t.ID, dir, c.Log)
+	assigned, _ := state.Directory(m.o.BrokerID)
+	// A replica that has never been placed, or a partition that has never changed, cannot have a log already.
+	isNew := assigned == metadata.DirUnassigned || state.PartitionEpoch == 0
+	tp := log.TopicPartition{Topic: t.Name, Partition: state.ID}
+	l, err := m.o.Dirs.Create(tp, t.ID, c.Log, m.o.Directories[assigned], isNew)
 	if err != nil {
 		return err
 	}
-	m.add(newPartition(m, t.Name, state.ID, t.ID, l, c.MinISR))
+	p := newPartition(m, t.Name, state.ID, t.ID, l, c.MinISR)
+	m.add(p)
+	for id, path := range m.o.Directories {
+		if path == p.directory() && id != assigned && m.o.DirectoryAssigned != nil {
+			m.o.DirectoryAssigned(t.ID, state.ID, id)
+		}
+	}
 	return nil
 }
 
@@ -199,10 +242,21 @@ func (m *Manager) notOpened(a assignment, err error) {
 	m.o.Logger.Error("replica not opened", "topic", a.topic.Name, "partition", a.state.ID, "error", err)
 	var storage *log.StorageError
 	if errors.As(err, &storage) && storage.Offline {
-		m.directoryFailed(storage)
+		m.DirectoryOffline(storage.Dir, storage)
 		return
 	}
 	m.lost(a.topic.ID, a.state.ID)
+}
+
+// forgetUnopened drops the reasons for partitions that do not belong here any more.
+func (m *Manager) forgetUnopened(img *metadata.Image) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for tp := range m.unopened {
+		if state, ok := img.Partition(tp.topic, tp.partition); !ok || !slices.Contains(state.Replicas, m.o.BrokerID) {
+			delete(m.unopened, tp)
+		}
+	}
 }
 
 // lost tells the controller that a replica of ours is of no use, so that it stops counting on it.
@@ -243,23 +297,27 @@ func (m *Manager) reconfigure(img *metadata.Image, topics map[string]bool) {
 	}
 }
 
-// directoryFailed stops every partition in a directory that has failed, and tells the broker, once.
-func (m *Manager) directoryFailed(err *log.StorageError) {
+// DirectoryOffline stops every partition in the log directory at path, which has failed, and tells the broker, once.
+func (m *Manager) DirectoryOffline(path string, cause error) {
 	m.failedMu.Lock()
-	_, known := m.failedDirs[err.Dir]
-	m.failedDirs[err.Dir] = err
+	known := m.failedDirs[path]
+	m.failedDirs[path] = true
 	m.failedMu.Unlock()
 	if known {
 		return
 	}
-	m.o.Logger.Error("log directory offline", "dir", err.Dir, "error", err)
+	m.o.Dirs.MarkOffline(path, cause)
+	var err error = &log.StorageError{Dir: path, Op: "use", Err: cause, Offline: true}
+	if storage := (*log.StorageError)(nil); errors.As(cause, &storage) {
+		err = storage
+	}
 	for _, p := range m.partitions() {
-		if p.directory() == err.Dir {
+		if p.directory() == path {
 			p.stop(err)
 		}
 	}
 	if m.o.DirectoryFailed != nil {
-		m.o.DirectoryFailed(err)
+		m.o.DirectoryFailed(path, cause)
 	}
 }
 

@@ -114,8 +114,7 @@ func (p *Partition) deleteRecords(offset int64) (target int64, err error) {
 		return offset, nil
 	}
 	if err := p.log.AdvanceLogStart(offset, "DeleteRecords"); err != nil {
-		p.failedIO(err)
-		return 0, err
+		return 0, p.failedIO(err)
 	}
 	p.moved()
 	return offset, nil

@@ -32,6 +32,7 @@ var (
 	ErrOffsetMovedToTieredStorage = errors.New("offset moved to tiered storage")
 	// ErrPolicyViolation: the topic's cleanup.policy does not permit the operation.
 	ErrPolicyViolation = errors.New("cleanup.policy does not contain delete")
+	errOffline         = errors.New("the directory is offline")
 	// ErrClosed: the manager has been closed.
 	ErrClosed = errors.New("replica manager is closed")
 )

@@ -58,15 +58,6 @@ type FetchedPartition struct {
 	view *log.View
 }
 
-// ReadRecords copies the records into buf, which must hold Records.Length bytes.
-func (f *FetchedPartition) ReadRecords(buf []byte) error {
-	if f.Records.Length == 0 {
-		return nil
-	}
-	_, err := f.Records.File.ReadAt(buf[:f.Records.Length], f.Records.Position)
-	return err
-}
-
 // FetchResult is the answer to a Fetch. Release it once its bytes have been sent, or dropped.
 type FetchResult struct {
 	Partitions []FetchedPartition
@@ -189,8 +180,7 @@ func (m *Manager) readPartition(req *FetchRequest, in *FetchPartition, out *Fetc
 			out.view.Release()
 		}
 		*out = in.unanswered()
-		out.Err = err
-		p.failedIO(err)
+		out.Err = p.failedIO(err)
 	}
 }
 

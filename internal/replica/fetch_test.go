@@ -214,7 +214,7 @@ func TestLongPollEndsWithItsContext(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		<-done
-		n.m.Close()
+		n.m.Close(context.Background(), -1)
 		<-done
 		if time.Since(began) != 0 {
 			t.Errorf("took %v", time.Since(began))

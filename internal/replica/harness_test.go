@@ -2,11 +2,8 @@ package replica
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -26,6 +23,7 @@ type node struct {
 	t       testing.TB
 	m       *Manager
 	fs      *vfs.Mem
+	files   vfs.FS // fs, perhaps with faults
 	logs    *bytesLogger
 	img     *metadata.Image
 	offset  int64
@@ -64,9 +62,10 @@ func newNode(t testing.TB, with ...func(*Options)) *node {
 	t.Helper()
 	n := &node{t: t, fs: vfs.NewMem(), logs: &bytesLogger{}, img: metadata.EmptyImage(), configs: map[string]TopicConfig{},
 		events: &Events{}, altered: make(chan altered, 100)}
+	n.files = n.fs
 	n.start(with...)
 	t.Cleanup(func() {
-		if err := n.m.Close(); err != nil {
+		if err := n.m.Close(context.Background(), -1); err != nil {
 			t.Errorf("close: %v", err)
 		}
 	})
@@ -91,6 +90,9 @@ func (n *node) start(with ...func(*Options)) {
 	}
 	n.openDirs(&o)
 	n.m = New(o)
+	if err := n.m.Load(context.Background(), n.img); err != nil {
+		n.t.Fatal(err)
+	}
 }
 
 // replay applies metadata records as one delta.
@@ -257,8 +259,8 @@ func (n *node) say(f *FetchedPartition) string {
 	if f.Records.Length == 0 {
 		return "empty"
 	}
-	buf := make([]byte, f.Records.Length)
-	if err := f.ReadRecords(buf); err != nil && !errors.Is(err, io.EOF) {
+	buf, err := f.Records.ReadAll(nil)
+	if err != nil {
 		n.t.Fatal(err)
 	}
 	s := ""
@@ -271,60 +273,12 @@ func (n *node) say(f *FetchedPartition) string {
 	return s
 }
 
-// testDirs keeps logs in one directory of a file system in memory.
-type testDirs struct {
-	mu   sync.Mutex
-	fs   vfs.FS
-	logs map[topicPartition]*log.Log
-	o    func(*log.Options)
-}
-
 func (n *node) openDirs(o *Options) {
-	o.Dirs = &testDirs{fs: n.fs, logs: map[topicPartition]*log.Log{}, o: func(lo *log.Options) {
-		lo.OnEvent, lo.Logger = n.events.LogEvent, o.Logger
-	}}
-}
-
-func (d *testDirs) Log(topic string, partition int32) (*log.Log, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	l, ok := d.logs[topicPartition{topic, partition}]
-	return l, ok
-}
-
-func (d *testDirs) Create(topic string, partition int32, id, _ [16]byte, c log.Config) (*log.Log, error) {
-	lo := log.Options{FS: d.fs, Dir: filepath.Join("/data", fmt.Sprintf("%s-%d", topic, partition)), Topic: topic, Partition: partition,
-		TopicID: id, Config: c, RecoveryPoint: -1, LogStart: -1, HighWatermark: -1}
-	d.o(&lo)
-	l, err := log.Open(lo)
+	n.t.Helper()
+	dirs, err := log.OpenDirs(log.DirsOptions{FS: n.files, Paths: []string{"/data"}, Logger: o.Logger, OnEvent: n.events.LogEvent,
+		OnOffline: func(dir string, cause error) { n.m.DirectoryOffline(dir, cause) }})
 	if err != nil {
-		return nil, err
+		n.t.Fatal(err)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.logs[topicPartition{topic, partition}] = l
-	return l, nil
-}
-
-func (d *testDirs) Delete(l *log.Log) error {
-	d.mu.Lock()
-	delete(d.logs, topicPartition{l.Topic(), l.Partition()})
-	d.mu.Unlock()
-	if err := l.Close(); err != nil {
-		return err
-	}
-	return d.fs.RemoveAll(l.Dir())
-}
-
-func (d *testDirs) CheckpointHighWatermarks() error { return nil }
-func (d *testDirs) Checkpoint() error               { return nil }
-
-func (d *testDirs) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var errs []error
-	for _, l := range d.logs {
-		errs = append(errs, l.Close())
-	}
-	return errors.Join(errs...)
+	o.Dirs = dirs
 }

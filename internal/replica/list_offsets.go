@@ -80,9 +80,9 @@ func (p *Partition) ListOffset(q OffsetQuery) (TimestampAndOffset, error) {
 		ForMaxTimestamp: func() (TimestampAndOffset, bool, error) { return found(v.MaxTimestamp(v.EndOffset)) },
 	})
 	if err != nil {
-		p.failedIO(err)
+		return noTimestampAndOffset, p.failedIO(err)
 	}
-	return t, err
+	return t, nil
 }
 
 // EpochQuery asks where a leader epoch ends.

@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -21,13 +23,18 @@ type TopicConfig struct {
 // defaults.
 type Options struct {
 	BrokerID int32
-	// Dirs are the log directories, opened. The manager closes them.
-	Dirs LogDirs
+	// Dirs are the log directories, opened; Close closes them. Their OnOffline should call Manager.DirectoryOffline, their
+	// OnEvent Events.LogEvent.
+	Dirs *log.Dirs
+	// Directories are the paths of Dirs by directory id. Without an entry the place of a new replica is chosen here.
+	Directories map[metadata.UUID]string
 	// TopicConfig is a topic's effective configuration under img. It is called by Apply, several times at once.
 	TopicConfig func(img *metadata.Image, topic string) TopicConfig
-	Events      *Events // nil: counted nowhere
-	Logger      *slog.Logger
-	Now         func() time.Time
+	// Usage is the size of the volume that holds a directory, and how much of it is free, in bytes; nil: not known.
+	Usage  func(path string) (total, usable int64, err error)
+	Events *Events // nil: counted nowhere
+	Logger *slog.Logger
+	Now    func() time.Time
 
 	// ReplicaLagMax is how long a follower may lack something and stay in the ISR (replica.lag.time.max.ms, 30 s).
 	ReplicaLagMax time.Duration
@@ -40,6 +47,7 @@ type Options struct {
 	HighWatermarkCheckpointInterval time.Duration // replica.high.watermark.checkpoint.interval.ms, 5 s
 	CheckpointInterval              time.Duration // log.flush.(start.)offset.checkpoint.interval.ms, 60 s
 	RetentionInterval               time.Duration // log.retention.check.interval.ms, 5 min
+	ProducerExpiryInterval          time.Duration // producer.id.expiration.check.interval.ms, 10 min
 	InitialDelay                    time.Duration // log.initial.task.delay.ms, 30 s
 
 	// AlterPartition asks the controller for an ISR change and calls done, from any goroutine, with its answer. It must
@@ -48,8 +56,8 @@ type Options struct {
 	// DirectoryAssigned hears that a replica is in another directory than the metadata says: where it was put when it was
 	// new, or metadata.DirLost when its log has become unusable, so that another replica must lead.
 	DirectoryAssigned func(topic metadata.UUID, partition int32, directory metadata.UUID)
-	// DirectoryFailed hears, once for each, that a directory can no longer be used.
-	DirectoryFailed func(err *log.StorageError)
+	// DirectoryFailed hears, once for each, that the directory at path can no longer be used.
+	DirectoryFailed func(path string, cause error)
 }
 
 // Manager hosts this broker's partitions. Apply is called from one goroutine; everything else concurrently.
@@ -71,25 +79,12 @@ type Manager struct {
 	unopened map[topicPartition]error
 
 	failedMu   sync.Mutex
-	failedDirs map[string]*log.StorageError
+	failedDirs map[string]bool
 }
 
 type topicIDPartition struct {
 	id        metadata.UUID
 	partition int32
-}
-
-// LogDirs are the log directories of a broker.
-type LogDirs interface {
-	// Log is a log that exists.
-	Log(topic string, partition int32) (*log.Log, bool)
-	// Create makes a log in the directory of that id; zero: wherever there is room.
-	Create(topic string, partition int32, topicID, directory [16]byte, c log.Config) (*log.Log, error)
-	// Delete renames the log's directory away at once and removes it later.
-	Delete(l *log.Log) error
-	CheckpointHighWatermarks() error
-	Checkpoint() error
-	Close() error
 }
 
 func (o Options) complete() Options {
@@ -102,6 +97,7 @@ func (o Options) complete() Options {
 	set(&o.HighWatermarkCheckpointInterval, 5*time.Second)
 	set(&o.CheckpointInterval, time.Minute)
 	set(&o.RetentionInterval, 5*time.Minute)
+	set(&o.ProducerExpiryInterval, 10*time.Minute)
 	set(&o.InitialDelay, 30*time.Second)
 	if o.FetchMaxBytes == 0 {
 		o.FetchMaxBytes = 55 << 20
@@ -126,7 +122,7 @@ func New(o Options) *Manager {
 	m := &Manager{
 		o: o.complete(), closing: make(chan struct{}),
 		byName: map[topicPartition]*Partition{}, byID: map[topicIDPartition]*Partition{}, unopened: map[topicPartition]error{},
-		failedDirs: map[string]*log.StorageError{},
+		failedDirs: map[string]bool{},
 	}
 	m.events = m.o.Events
 	m.purgatory.limit = int64(m.o.MaxWaiting)
@@ -229,18 +225,16 @@ func (m *Manager) remove(p *Partition) {
 	delete(m.byID, topicIDPartition{p.topicID, p.id})
 }
 
-// Close ends all waiting, writes the checkpoints, and closes the logs cleanly. Requests after it fail with ErrClosed.
-func (m *Manager) Close() error {
+// Close ends all waiting, writes the checkpoints, and closes the logs cleanly, leaving the clean shutdown marker with
+// brokerEpoch (-1: not known). When ctx ends first the stop counts as unclean. Requests after it fail with ErrClosed.
+func (m *Manager) Close(ctx context.Context, brokerEpoch int64) error {
 	m.closeOnce.Do(func() {
 		close(m.closing)
 		m.stopped.Wait()
 		for _, p := range m.partitions() {
 			p.stop(ErrClosed)
 		}
-		m.closeErr = m.o.Dirs.CheckpointHighWatermarks()
-		if err := m.o.Dirs.Close(); err != nil {
-			m.closeErr = err
-		}
+		m.closeErr = errors.Join(m.o.Dirs.CheckpointHighWatermarks(), m.o.Dirs.Close(ctx, brokerEpoch))
 	})
 	return m.closeErr
 }

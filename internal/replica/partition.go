@@ -192,29 +192,30 @@ func (p *Partition) append(records []byte, all bool, leaderEpoch int32, o log.Ap
 		p.mu.Unlock()
 	}
 	p.roleMu.RUnlock()
-	switch {
-	case err == nil:
-		p.moved()
-	default:
-		p.failedIO(err)
+	if err != nil {
+		return log.AppendInfo{}, role, p.failedIO(err)
 	}
-	return info, role, err
+	p.moved()
+	return info, role, nil
 }
 
 // failedIO looks whether err means that the log cannot go on, and stops the partition if so. A refused write that was
-// taken back leaves it usable.
-func (p *Partition) failedIO(err error) {
+// taken back leaves it usable. It returns err, or what ended the partition when that is why the log was closed.
+func (p *Partition) failedIO(err error) error {
 	var storage *log.StorageError
 	var corrupt *log.CorruptError
 	switch {
 	case errors.As(err, &storage) && storage.Offline:
-		p.m.directoryFailed(storage)
+		p.m.DirectoryOffline(storage.Dir, storage)
 	case errors.As(err, &corrupt):
 		if p.Err() == nil {
 			p.stop(err)
 			p.m.lost(p.topicID, p.id)
 		}
+	case errors.Is(err, log.ErrClosed) && p.Err() != nil:
+		return p.Err()
 	}
+	return err
 }
 
 // acked says whether a batch that was appended in epoch and ends below required is acknowledged by all in-sync replicas.
@@ -328,15 +329,11 @@ func (p *Partition) ReadLog(offset int64, buf []byte) ([]byte, error) {
 	v := p.log.View()
 	defer v.Release()
 	d, err := v.Read(offset, v.EndOffset, cap(buf), true)
-	if err != nil || d.Length == 0 {
-		return nil, err
+	if err == nil {
+		buf, err = d.ReadAll(buf[:0])
 	}
-	if d.Length > cap(buf) {
-		buf = make([]byte, d.Length)
-	}
-	buf = buf[:d.Length]
-	if _, err := d.File.ReadAt(buf, d.Position); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, p.failedIO(err)
 	}
 	whole := 0
 	for b, err := range record.Batches(buf) {

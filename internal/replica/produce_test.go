@@ -349,8 +349,8 @@ func TestConcurrentProduceFetchAndElections(t *testing.T) {
 			req.MaxWait = time.Second
 			res := n.m.Fetch(t.Context(), req)
 			f := &res.Partitions[0]
-			buf := make([]byte, f.Records.Length)
-			if err := f.ReadRecords(buf); f.Err != nil || err != nil {
+			buf, err := f.Records.ReadAll(nil)
+			if f.Err != nil || err != nil {
 				t.Error(f.Err, err)
 			}
 			res.Release()

@@ -2,7 +2,8 @@ package replica
 
 import "time"
 
-// schedule is the one goroutine that does what comes round: checkpoints, retention, laggards.
+// schedule is the one goroutine that does what comes round: checkpoints, retention, deletions and flushes that are due,
+// laggards.
 func (m *Manager) schedule() {
 	defer m.stopped.Done()
 	select {
@@ -16,6 +17,10 @@ func (m *Manager) schedule() {
 	defer checkpoints.Stop()
 	retention := time.NewTicker(m.o.RetentionInterval)
 	defer retention.Stop()
+	producers := time.NewTicker(m.o.ProducerExpiryInterval)
+	defer producers.Stop()
+	housekeeping := time.NewTicker(time.Second)
+	defer housekeeping.Stop()
 	laggards := time.NewTicker(m.o.ReplicaLagMax / 2)
 	defer laggards.Stop()
 	for {
@@ -25,7 +30,11 @@ func (m *Manager) schedule() {
 		case <-highWatermarks.C:
 			m.report("checkpoint high watermarks", m.o.Dirs.CheckpointHighWatermarks())
 		case <-checkpoints.C:
-			m.report("checkpoint recovery points and log starts", m.o.Dirs.Checkpoint())
+			m.report("checkpoint recovery points and log starts", m.o.Dirs.CheckpointPositions())
+		case <-housekeeping.C:
+			m.o.Dirs.Housekeep(m.now())
+		case <-producers.C:
+			m.o.Dirs.ExpireProducers()
 		case <-retention.C:
 			m.retain()
 		case <-laggards.C:
@@ -55,8 +64,7 @@ func (m *Manager) retain() {
 		}
 		switch n, err := p.log.Retain(m.now()); {
 		case err != nil:
-			m.report("retention", err)
-			p.failedIO(err)
+			m.report("retention", p.failedIO(err))
 		case n > 0:
 			p.moved()
 		}

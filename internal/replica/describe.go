@@ -1,0 +1,70 @@
+package replica
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/stelelog/stele/internal/log"
+)
+
+// LogDirDescription is a log directory with the replicas in it.
+type LogDirDescription struct {
+	Path string
+	// Err is why the directory is offline, nil while it is online; the rest is then empty.
+	Err error
+	// Total and Usable are the bytes of the volume, -1 when unknown.
+	Total, Usable int64
+	Replicas      []ReplicaDescription
+}
+
+// ReplicaDescription is one replica in a log directory.
+type ReplicaDescription struct {
+	Topic     string
+	Partition int32
+	Size      int64 // bytes of its segments, indexes not counted
+	// OffsetLag is how far the log end is below the high watermark; it is 0 for the copy that serves.
+	OffsetLag int64
+	IsFuture  bool
+}
+
+// DescribeLogDirs describes every log directory, in the order of the paths, its replicas in order of name.
+func (m *Manager) DescribeLogDirs() []LogDirDescription {
+	var out []LogDirDescription
+	for _, path := range m.o.Dirs.Online() {
+		d := LogDirDescription{Path: path, Total: -1, Usable: -1}
+		if m.o.Usage != nil {
+			if total, usable, err := m.o.Usage(path); err == nil {
+				d.Total, d.Usable = total, usable
+			}
+		}
+		out = append(out, d)
+	}
+	for _, path := range m.o.Dirs.Offline() {
+		out = append(out, LogDirDescription{Path: path, Total: -1, Usable: -1, Err: &log.StorageError{Dir: path, Op: "use", Err: errOffline, Offline: true}})
+	}
+	for _, p := range m.partitions() {
+		at := slices.IndexFunc(out, func(d LogDirDescription) bool { return d.Path == p.directory() })
+		if at < 0 || out[at].Err != nil || p.Err() != nil {
+			continue
+		}
+		v := p.log.View()
+		out[at].Replicas = append(out[at].Replicas, ReplicaDescription{Topic: p.topic, Partition: p.id, Size: v.Size,
+			OffsetLag: max(0, v.HighWatermark-v.EndOffset)})
+		v.Release()
+	}
+	slices.SortFunc(out, func(a, b LogDirDescription) int { return cmp.Compare(a.Path, b.Path) })
+	for i := range out {
+		slices.SortFunc(out[i].Replicas, func(a, b ReplicaDescription) int {
+			return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+		})
+	}
+	return out
+}
+
+// ProducerStates are the producers that the log remembers. Any replica answers, whatever its role.
+func (p *Partition) ProducerStates() ([]log.ProducerState, error) {
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	return p.log.ProducerStates(), nil
+}
