@@ -326,3 +326,9 @@ func TestRetries(t *testing.T) {
 	// an answer.
 	converse(t, "retries")
 }
+
+func TestStaticLeaderAbsent(t *testing.T) {
+	// The leader is static and does not come to the join phase: it keeps its place, and a member that
+	// joined leads.
+	converse(t, "static_leader_absent")
+}

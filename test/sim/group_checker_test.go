@@ -16,7 +16,7 @@ import (
 //   - stable fetches answer what the log said when they came, and nothing while a transaction is open;
 //   - in one generation a partition has one owner and the group one leader; generations do not fall in a
 //     reign, nor below one whose assignment was given out; nothing is accepted for another generation;
-//   - each request is answered once, and within what its timeouts allow;
+//   - each request is answered once, and within what its timeouts allow; a sync waits only while Completing;
 //   - a member of a Stable group is not removed before its session timeout has passed in silence.
 type checker struct {
 	w   *world
@@ -202,10 +202,22 @@ func (k *checker) commit(r *request, reply *group.CommitReply) {
 	for _, position := range r.positions {
 		if position >= k.w.hw {
 			k.fail("the commit at offset %d is acknowledged at high watermark %d", position, k.w.hw)
+			return
 		}
 		k.acked = max(k.acked, position)
 	}
-	if req, ok := r.body.(*kmsg.OffsetCommitRequest); ok && req.Generation >= 0 {
+	req, ok := r.body.(*kmsg.OffsetCommitRequest)
+	if !ok {
+		return
+	}
+	written := modelOf(k.w.log[r.positions[0]:r.end])
+	for _, p := range req.Topics[0].Partitions {
+		got := written.offsets[offsetKey{req.Group, p.Partition}]
+		if got.offset != p.Offset || got.epoch != p.LeaderEpoch {
+			k.fail("the commit of offset %d epoch %d is in the log as %d and %d", p.Offset, p.LeaderEpoch, got.offset, got.epoch)
+		}
+	}
+	if req.Generation >= 0 {
 		k.sameGeneration(r, req.Generation)
 		k.alive(req.MemberID, r.at)
 	}
@@ -243,7 +255,12 @@ func (k *checker) look() {
 	}
 	for to, r := range k.w.handles {
 		if age := k.w.now.Sub(r.at); age > bound(r.body) {
-			k.fail("request %d (%T) of %v has waited for %v", to, r.body, r.member, age)
+			k.fail("request %d (%T) of %s has waited for %v", to, r.body, nameOf(r), age)
+		}
+		if req, ok := r.body.(*kmsg.SyncGroupRequest); ok {
+			if state := k.w.lead.shard.DescribeGroup(k.w.now, req.Group).State; state != group.CompletingRebalance {
+				k.fail("the sync %d of %s is parked while group %s is %s", to, nameOf(r), req.Group, state)
+			}
 		}
 	}
 	if k.w.lead == nil {
