@@ -1,0 +1,120 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/stelelog/stele/internal/broker"
+	"github.com/stelelog/stele/internal/coordinator"
+	"github.com/stelelog/stele/internal/group"
+	"github.com/stelelog/stele/internal/log"
+	"github.com/stelelog/stele/internal/record"
+	"github.com/stelelog/stele/internal/replica"
+)
+
+// sentinel maps errors that are compared by identity.
+var sentinels = []struct {
+	err  error
+	code *kerr.Error
+}{
+	{replica.ErrUnknownTopicOrPartition, kerr.UnknownTopicOrPartition},
+	{replica.ErrUnknownTopicID, kerr.UnknownTopicID},
+	{replica.ErrNotEnoughReplicas, kerr.NotEnoughReplicas},
+	{replica.ErrNotEnoughReplicasAfterAppend, kerr.NotEnoughReplicasAfterAppend},
+	{replica.ErrInvalidRequiredAcks, kerr.InvalidRequiredAcks},
+	{replica.ErrTimedOut, kerr.RequestTimedOut},
+	{replica.ErrOffsetNotAvailable, kerr.OffsetNotAvailable},
+	{replica.ErrUnsupportedTimestamp, kerr.UnsupportedVersion},
+	{replica.ErrDuplicatePartition, kerr.InvalidRequest},
+	{replica.ErrOffsetMovedToTieredStorage, kerr.OffsetMovedToTieredStorage},
+	{replica.ErrPolicyViolation, kerr.PolicyViolation},
+	{replica.ErrClosed, kerr.NotLeaderForPartition},
+	{replica.ErrNotLeaderOrFollower, kerr.NotLeaderForPartition},
+	{replica.ErrFencedLeaderEpoch, kerr.FencedLeaderEpoch},
+	{replica.ErrUnknownLeaderEpoch, kerr.UnknownLeaderEpoch},
+	{replica.ErrInconsistentTopicID, kerr.InconsistentTopicID},
+	{replica.ErrOffsetOutOfRange, kerr.OffsetOutOfRange},
+
+	{log.ErrOutOfOrderSequence, kerr.OutOfOrderSequenceNumber},
+	{log.ErrInvalidProducerEpoch, kerr.InvalidProducerEpoch},
+	{log.ErrInvalidTxnState, kerr.InvalidTxnState},
+	{log.ErrCoordinatorFenced, kerr.TransactionCoordinatorFenced},
+	{log.ErrRecordListTooLarge, kerr.RecordListTooLarge},
+	{log.ErrClosed, kerr.NotLeaderForPartition},
+
+	{coordinator.ErrLoading, kerr.CoordinatorLoadInProgress},
+	{group.ErrCoordinatorNotAvailable, kerr.CoordinatorNotAvailable},
+	{group.ErrFencedInstanceID, kerr.FencedInstanceID},
+	{group.ErrGroupIDNotFound, kerr.GroupIDNotFound},
+	{group.ErrGroupMaxSizeReached, kerr.GroupMaxSizeReached},
+	{group.ErrGroupSubscribedToTopic, kerr.GroupSubscribedToTopic},
+	{group.ErrIllegalGeneration, kerr.IllegalGeneration},
+	{group.ErrInconsistentGroupProtocol, kerr.InconsistentGroupProtocol},
+	{group.ErrInvalidGroupID, kerr.InvalidGroupID},
+	{group.ErrInvalidSessionTimeout, kerr.InvalidSessionTimeout},
+	{group.ErrMemberIDRequired, kerr.MemberIDRequired},
+	{group.ErrNonEmptyGroup, kerr.NonEmptyGroup},
+	{group.ErrNotCoordinator, kerr.NotCoordinator},
+	{group.ErrOffsetMetadataTooLarge, kerr.OffsetMetadataTooLarge},
+	{group.ErrRebalanceInProgress, kerr.RebalanceInProgress},
+	{group.ErrUnknownMemberID, kerr.UnknownMemberID},
+	{group.ErrUnknownServer, kerr.UnknownServerError},
+	{group.ErrUnstableOffsetCommit, kerr.UnstableOffsetCommit},
+
+	{broker.ErrNoController, kerr.RequestTimedOut},
+	{context.DeadlineExceeded, kerr.RequestTimedOut},
+}
+
+// protocolError turns a typed error into the protocol's. It is the one table from
+// ours to Kafka's: no other package knows a code. nil is nil.
+func protocolError(err error) *kerr.Error {
+	if err == nil {
+		return nil
+	}
+	var already *kerr.Error
+	if errors.As(err, &already) {
+		return already
+	}
+	for _, s := range sentinels {
+		if errors.Is(err, s.err) {
+			return s.code
+		}
+	}
+	var (
+		corrupt   *record.CorruptError
+		invalid   *record.InvalidRecordError
+		timestamp *record.InvalidTimestampError
+		large     *record.TooLargeError
+		codec     *record.UnsupportedCodecError
+		storage   *log.StorageError
+		broken    *log.CorruptError
+		beyond    *log.OffsetOutOfRangeError
+	)
+	switch {
+	case errors.As(err, &corrupt):
+		return kerr.CorruptMessage
+	case errors.As(err, &timestamp):
+		return kerr.InvalidTimestamp
+	case errors.As(err, &large):
+		return kerr.MessageTooLarge
+	case errors.As(err, &codec):
+		return kerr.UnsupportedCompressionType
+	case errors.As(err, &invalid):
+		return kerr.InvalidRecord
+	case errors.As(err, &storage), errors.As(err, &broken):
+		return kerr.KafkaStorageError
+	case errors.As(err, &beyond):
+		return kerr.OffsetOutOfRange
+	}
+	return kerr.UnknownServerError
+}
+
+// errorCode is protocolError as a number; 0 for nil.
+func errorCode(err error) int16 {
+	if e := protocolError(err); e != nil {
+		return e.Code
+	}
+	return 0
+}

@@ -1,0 +1,125 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stelelog/stele/internal/broker"
+	"github.com/stelelog/stele/internal/wire"
+)
+
+// forwardedKeys are the APIs that a broker hands to the active controller, unparsed
+// (KIP-590).
+var forwardedKeys = []int16{
+	int16(kmsg.CreateTopics), int16(kmsg.DeleteTopics), int16(kmsg.AlterConfigs), int16(kmsg.CreatePartitions),
+	int16(kmsg.IncrementalAlterConfigs), int16(kmsg.AlterClientQuotas), int16(kmsg.DescribeQuorum), int16(kmsg.UpdateFeatures),
+}
+
+// forwardTimeout bounds how long a request waits for a controller to take it.
+const forwardTimeout = 60 * time.Second
+
+// forward hands a request to the active controller and passes its answer on as it is:
+// the correlation id inside is the client's own.
+func (a *brokerAPI) forward(r *Request) Response {
+	ctx, cancel := context.WithTimeout(r.Context(), forwardTimeout)
+	defer cancel()
+	answer, err := a.Broker.Forward(ctx, broker.Forwarded{
+		Request: r.body.B, PrincipalType: r.Principal.Type, PrincipalName: r.Principal.Name, ClientAddress: r.ClientAddr,
+	})
+	if err != nil {
+		return a.notForwarded(r, err)
+	}
+	frame := kbin.AppendInt32(make([]byte, 0, 4+len(answer)), int32(len(answer)))
+	frame = append(frame, answer...)
+	return ReplySegments(wire.Segments{List: []wire.Segment{{Bytes: frame}}, Total: len(frame)}, nil)
+}
+
+// notForwarded answers a request that no controller took, in the request's own form.
+func (a *brokerAPI) notForwarded(r *Request, err error) Response {
+	if errors.Is(err, broker.ErrVersionUnknownToController) {
+		return CloseConnection(err) // the client must learn the versions anew
+	}
+	code := kerr.UnknownServerError.Code
+	if errors.Is(err, broker.ErrNoController) || errors.Is(err, context.DeadlineExceeded) {
+		code = kerr.RequestTimedOut.Code
+	}
+	return Reply(failedResponse(r.Msg, code))
+}
+
+// failedResponse is the answer to an administrative request that failed as a whole.
+func failedResponse(req kmsg.Request, code int16) kmsg.Response {
+	switch req := req.(type) {
+	case *kmsg.CreateTopicsRequest:
+		resp := req.ResponseKind().(*kmsg.CreateTopicsResponse)
+		for _, topic := range req.Topics {
+			t := kmsg.NewCreateTopicsResponseTopic()
+			t.Topic, t.ErrorCode = topic.Topic, code
+			resp.Topics = append(resp.Topics, t)
+		}
+		return resp
+	case *kmsg.DeleteTopicsRequest:
+		resp := req.ResponseKind().(*kmsg.DeleteTopicsResponse)
+		for _, name := range req.TopicNames {
+			t := kmsg.NewDeleteTopicsResponseTopic()
+			t.Topic, t.ErrorCode = &name, code
+			resp.Topics = append(resp.Topics, t)
+		}
+		for _, topic := range req.Topics {
+			t := kmsg.NewDeleteTopicsResponseTopic()
+			t.Topic, t.TopicID, t.ErrorCode = topic.Topic, topic.TopicID, code
+			resp.Topics = append(resp.Topics, t)
+		}
+		return resp
+	case *kmsg.CreatePartitionsRequest:
+		resp := req.ResponseKind().(*kmsg.CreatePartitionsResponse)
+		for _, topic := range req.Topics {
+			t := kmsg.NewCreatePartitionsResponseTopic()
+			t.Topic, t.ErrorCode = topic.Topic, code
+			resp.Topics = append(resp.Topics, t)
+		}
+		return resp
+	case *kmsg.AlterConfigsRequest:
+		resp := req.ResponseKind().(*kmsg.AlterConfigsResponse)
+		for _, resource := range req.Resources {
+			t := kmsg.NewAlterConfigsResponseResource()
+			t.ResourceType, t.ResourceName, t.ErrorCode = resource.ResourceType, resource.ResourceName, code
+			resp.Resources = append(resp.Resources, t)
+		}
+		return resp
+	case *kmsg.IncrementalAlterConfigsRequest:
+		resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
+		for _, resource := range req.Resources {
+			t := kmsg.NewIncrementalAlterConfigsResponseResource()
+			t.ResourceType, t.ResourceName, t.ErrorCode = resource.ResourceType, resource.ResourceName, code
+			resp.Resources = append(resp.Resources, t)
+		}
+		return resp
+	case *kmsg.AlterClientQuotasRequest:
+		resp := req.ResponseKind().(*kmsg.AlterClientQuotasResponse)
+		for _, entry := range req.Entries {
+			t := kmsg.NewAlterClientQuotasResponseEntry()
+			for _, e := range entry.Entity {
+				entity := kmsg.NewAlterClientQuotasResponseEntryEntity()
+				entity.Type, entity.Name = e.Type, e.Name
+				t.Entity = append(t.Entity, entity)
+			}
+			t.ErrorCode = code
+			resp.Entries = append(resp.Entries, t)
+		}
+		return resp
+	case *kmsg.DescribeQuorumRequest:
+		resp := req.ResponseKind().(*kmsg.DescribeQuorumResponse)
+		resp.ErrorCode = code
+		return resp
+	case *kmsg.UpdateFeaturesRequest:
+		resp := req.ResponseKind().(*kmsg.UpdateFeaturesResponse)
+		resp.ErrorCode = code
+		return resp
+	}
+	return req.ResponseKind()
+}
