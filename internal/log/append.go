@@ -265,7 +265,7 @@ func (l *Log) store(data []byte, batches []batchInfo) error {
 	published := l.leo
 	for len(batches) > 0 {
 		if l.mustRoll(&batches[0], l.active.size, l.active.size > 0) {
-			if err := l.roll(max(batches[0].base, l.leo)); err != nil {
+			if err := l.roll(l.nextBase(&batches[0])); err != nil {
 				return l.afterFailure(published, l.diskError("roll", err))
 			}
 		}
@@ -291,6 +291,16 @@ func (l *Log) store(data []byte, batches []batchInfo) error {
 	}
 	l.publish()
 	return nil
+}
+
+// nextBase is the base of a segment that begins with batch b: the end offset, also when b lies above it, so that a
+// segment always ends where the next one begins unless compaction took its end. Recovery can then tell when the end
+// of a segment is missing.
+func (l *Log) nextBase(b *batchInfo) int64 {
+	if b.last-l.leo > math.MaxInt32 {
+		return b.base
+	}
+	return l.leo
 }
 
 // afterFailure publishes the whole batches of earlier runs, which stay, and passes the error on.

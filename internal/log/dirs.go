@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -59,6 +60,7 @@ type logDir struct {
 	offline error // why, nil while online
 	// what the checkpoint files hold
 	recoveryPoints, logStarts, highWatermarks map[TopicPartition]int64
+	pointsComplete                            bool // a partition not in recoveryPoints has none, rather than a lost one
 	clean                                     bool
 	cleanBrokerEpoch                          int64 // -1 unknown
 	pending                                   []pendingDelete
@@ -182,7 +184,30 @@ func (d *Dirs) readDir(ld *logDir) error {
 		}
 		*m = got
 	}
-	return nil
+	return d.foundPositions(ld)
+}
+
+// foundPositions says whether the recovery points are complete: a partition they do not name was created since and
+// has never been synced. That is so unless the file was lost, and there are partitions.
+func (d *Dirs) foundPositions(ld *logDir) error {
+	path := filepath.Join(ld.path, RecoveryPointCheckpoint)
+	_, err := d.o.FS.Stat(path)
+	if err == nil {
+		ld.pointsComplete = true
+		return nil
+	}
+	if !isNotExist(err) {
+		return err
+	}
+	entries, err := d.o.FS.ReadDir(ld.path)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(entries, os.DirEntry.IsDir) {
+		return nil
+	}
+	ld.pointsComplete = true
+	return vfs.WriteFileAtomic(d.o.FS, path, formatCheckpoint(nil))
 }
 
 // Online and Offline list the directories' paths.
@@ -294,9 +319,13 @@ func (d *Dirs) options(ld *logDir, tp TopicPartition, dir string, topicID [16]by
 	}
 	ld.mu.Lock()
 	defer ld.mu.Unlock()
+	point := get(ld.recoveryPoints)
+	if point < 0 && ld.pointsComplete {
+		point = 0
+	}
 	return Options{
 		FS: d.o.FS, Dir: dir, Topic: tp.Topic, Partition: tp.Partition, TopicID: topicID, Config: c,
-		RecoveryPoint: get(ld.recoveryPoints), LogStart: get(ld.logStarts), HighWatermark: get(ld.highWatermarks), Clean: ld.clean,
+		RecoveryPoint: point, LogStart: get(ld.logStarts), HighWatermark: get(ld.highWatermarks), Clean: ld.clean,
 		Now: d.o.Now, Logger: d.o.Logger, OnEvent: d.o.OnEvent,
 		OnOffline: func(se *StorageError) {
 			// The log is locked, and so may others be: they are told from outside.

@@ -80,6 +80,13 @@ func (x *tester) crash(loss vfs.Loss, seed uint64) *tester {
 	return x
 }
 
+// fork is another tester on what a crash at this instant would leave; x goes on.
+func (x *tester) fork(loss vfs.Loss, seed uint64) *tester {
+	y := &tester{t: x.t, dir: x.dir, cfg: x.cfg, now: x.now, topic: x.topic, mem: x.mem.CrashClone(loss, seed)}
+	y.fs = y.mem
+	return y
+}
+
 func (x *tester) close() *tester {
 	x.t.Helper()
 	if err := x.log.Close(); err != nil {
@@ -116,7 +123,7 @@ func batch(n, size int, ts int64) record.Batch {
 func exactly(size int, ts int64) record.Batch {
 	for v := max(size-90, 0); ; v++ {
 		b := record.NewBuilder(record.BuilderOptions{})
-		if err := b.Append(ts, nil, make([]byte, v), nil); err != nil {
+		if err := b.Append(ts, nil, bytes.Repeat([]byte{'x'}, v), nil); err != nil {
 			panic(err)
 		}
 		if out := b.Bytes(); len(out) >= size {

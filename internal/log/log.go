@@ -30,7 +30,8 @@ type Options struct {
 	TopicID [16]byte
 	Config  Config
 
-	// RecoveryPoint, LogStart and HighWatermark are what the checkpoints said; -1: nothing.
+	// RecoveryPoint, LogStart and HighWatermark are what the checkpoints said; -1: nothing. A recovery point of 0
+	// says that nothing is known to be synced, -1 that it is not known what is.
 	RecoveryPoint, LogStart, HighWatermark int64
 	// Clean says that the last stop was clean: segments need no scan.
 	Clean bool

@@ -360,13 +360,24 @@ func (d *loader) recoverSegments() error {
 				return err
 			}
 		}
-		if cut == 0 {
+		if cut == 0 && !d.holeAfter(i) {
 			continue
 		}
 		d.dropped += cut
 		return d.dropAfter(i)
 	}
 	return nil
+}
+
+// holeAfter says that segment i ends before the next one begins: the disk wrote the later one back and lost the end
+// of the earlier one. Compaction leaves such gaps too, so only what was never synced and never compacted counts.
+func (d *loader) holeAfter(i int) bool {
+	l := d.l
+	if i+1 >= len(d.segs) || l.o.RecoveryPoint < 0 || l.config.Load().Cleanup.Compacts() {
+		return false
+	}
+	next := d.segs[i+1].base
+	return next > l.o.RecoveryPoint && d.states[i].end < next
 }
 
 // recoverSegment checks every batch of segment i, rebuilding all that derives from them, and cuts the file after
