@@ -29,7 +29,9 @@ type classicGroup struct {
 	protocol     *string
 	generation   int32
 	leader       *member
-	members      []*member                 // in the order in which they were added
+	members      []*member          // in the order in which they were added
+	byID         map[string]*member // the same; static members also in byInstance
+	byInstance   map[string]*member
 	pending      map[string]*pendingMember // by member id
 
 	// While Preparing: the join phase. initial says that the group was Empty before it, and then added
@@ -77,13 +79,15 @@ type protocol struct {
 }
 
 func newClassicGroup(now time.Time, id string) *classicGroup {
-	g := &classicGroup{id: id, state: Empty, stateSince: now.UnixMilli(), pending: map[string]*pendingMember{}}
-	g.setFires()
+	g := &classicGroup{id: id, state: Empty, stateSince: now.UnixMilli()}
+	g.init()
 	return g
 }
 
-// setFires gives the group's two timers their steps.
-func (g *classicGroup) setFires() {
+// init makes the group's maps, and gives its two timers their steps.
+func (g *classicGroup) init() {
+	g.pending = map[string]*pendingMember{}
+	g.byID, g.byInstance = map[string]*member{}, map[string]*member{}
 	g.joinTimer.fire = func(s *Shard, now time.Time, fx *Effects) { s.joinPhaseEnds(now, g, fx) }
 	g.syncTimer.fire = func(s *Shard, now time.Time, fx *Effects) { s.syncPhaseEnds(now, g, fx) }
 }
@@ -98,9 +102,8 @@ func groupFromRecord(id string, v *GroupMetadataValue) *classicGroup {
 		protocolType: v.ProtocolType,
 		protocol:     v.Protocol,
 		generation:   v.Generation,
-		pending:      map[string]*pendingMember{},
 	}
-	g.setFires()
+	g.init()
 	for i := range v.Members {
 		w := &v.Members[i]
 		m := &member{
@@ -117,16 +120,13 @@ func groupFromRecord(id string, v *GroupMetadataValue) *classicGroup {
 		if w.RebalanceTimeoutMs < 0 {
 			m.rebalanceTimeout = m.sessionTimeout
 		}
-		g.members = append(g.members, m)
+		g.add(m)
 		if v.Leader != nil && *v.Leader == m.id {
 			g.leader = m
 		}
 	}
 	if len(g.members) > 0 {
 		g.state = Stable
-		if g.leader == nil {
-			g.leader = g.members[0]
-		}
 	}
 	return g
 }
@@ -163,36 +163,18 @@ func (g *classicGroup) enter(now time.Time, state string) {
 	g.stateSince = now.UnixMilli()
 }
 
-func (g *classicGroup) member(id string) *member {
-	for _, m := range g.members {
-		if m.id == id {
-			return m
-		}
-	}
-	return nil
-}
-
-func (g *classicGroup) static(instanceID string) *member {
-	for _, m := range g.members {
-		if m.instanceID != nil && *m.instanceID == instanceID {
-			return m
-		}
-	}
-	return nil
-}
-
 // checkMember finds the member that a request comes from: ErrUnknownMemberID, or ErrFencedInstanceID when
 // its instance id has passed to another member id. Pending members are unknown.
 func (g *classicGroup) checkMember(id string, instanceID *string) (*member, error) {
 	if instanceID != nil {
-		switch owner := g.static(*instanceID); {
+		switch owner := g.byInstance[*instanceID]; {
 		case owner == nil:
 			return nil, ErrUnknownMemberID
 		case owner.id != id:
 			return nil, ErrFencedInstanceID
 		}
 	}
-	if m := g.member(id); m != nil {
+	if m := g.byID[id]; m != nil {
 		return m, nil
 	}
 	return nil, ErrUnknownMemberID
@@ -268,6 +250,10 @@ func (g *classicGroup) choose() *string {
 
 func (g *classicGroup) add(m *member) {
 	g.members = append(g.members, m)
+	g.byID[m.id] = m
+	if m.instanceID != nil {
+		g.byInstance[*m.instanceID] = m
+	}
 	if g.leader == nil {
 		g.leader = m
 	}
@@ -275,6 +261,10 @@ func (g *classicGroup) add(m *member) {
 
 // remove takes a member out of the group. Its leadership passes to the member that has been there longest.
 func (g *classicGroup) remove(m *member) {
+	delete(g.byID, m.id)
+	if m.instanceID != nil {
+		delete(g.byInstance, *m.instanceID)
+	}
 	g.members = slices.DeleteFunc(g.members, func(other *member) bool { return other == m })
 	if g.leader == m {
 		g.leader = nil
@@ -282,6 +272,13 @@ func (g *classicGroup) remove(m *member) {
 			g.leader = g.members[0]
 		}
 	}
+}
+
+// rename gives a static member another member id.
+func (g *classicGroup) rename(m *member, id string) {
+	delete(g.byID, m.id)
+	m.id = id
+	g.byID[id] = m
 }
 
 func (g *classicGroup) joinedMembers() []JoinedMember {

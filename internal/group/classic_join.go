@@ -75,9 +75,9 @@ func (s *Shard) create(g *classicGroup, fx *Effects) {
 // hasRoom is the check of group.max.size. While Preparing only members that are awaited count, so that
 // after a restart with a lower limit the last ones to rejoin are refused.
 func (s *Shard) hasRoom(g *classicGroup, req *kmsg.JoinGroupRequest) bool {
-	known := g.member(req.MemberID)
+	known := g.byID[req.MemberID]
 	if known == nil && req.MemberID == "" && req.InstanceID != nil {
-		known = g.static(*req.InstanceID) // a restart: it takes the place that it has
+		known = g.byInstance[*req.InstanceID] // a restart: it takes the place that it has
 	}
 	switch g.state {
 	case PreparingRebalance:
@@ -91,7 +91,7 @@ func (s *Shard) hasRoom(g *classicGroup, req *kmsg.JoinGroupRequest) bool {
 
 func (s *Shard) refuseForSize(now time.Time, g *classicGroup, j *join, fx *Effects) {
 	fx.reply(j.to, joinError(ErrGroupMaxSizeReached, ""))
-	m, p := g.member(j.req.MemberID), g.pending[j.req.MemberID]
+	m, p := g.byID[j.req.MemberID], g.pending[j.req.MemberID]
 	switch {
 	case m != nil:
 		s.removeMember(g, m, fx)
@@ -107,7 +107,7 @@ func (s *Shard) refuseForSize(now time.Time, g *classicGroup, j *join, fx *Effec
 func (s *Shard) joinUnknown(now time.Time, g *classicGroup, j *join, fx *Effects) {
 	if instance := j.req.InstanceID; instance != nil {
 		id := *instance + "-" + s.config.NewUUID()
-		if m := g.static(*instance); m != nil {
+		if m := g.byInstance[*instance]; m != nil {
 			s.replaceStatic(now, g, m, id, j, fx)
 			return
 		}
@@ -229,7 +229,8 @@ func (s *Shard) replaceStatic(now time.Time, g *classicGroup, m *member, id stri
 	m.answerJoin(joinError(ErrFencedInstanceID, m.id), fx)
 	m.answerSync(syncError(ErrFencedInstanceID), fx)
 	before, oldLeader := m.identity(), g.leader.id
-	m.id, m.isNew = id, false
+	g.rename(m, id)
+	m.isNew = false
 	m.update(j)
 	m.clientID, m.clientHost = j.client.ClientID, j.client.ClientHost
 	s.restartSession(now, g, m)
@@ -271,10 +272,12 @@ func (s *Shard) replacementEnds(g *classicGroup, m *member, before memberIdentit
 			m.replacements = slices.Delete(m.replacements, i, i+1)
 		default:
 			m.replacements = m.replacements[:i]
-			m.restore(before)
-			if slices.Contains(g.members, m) {
-				s.restartSession(now, g, m)
+			if g.byID[m.id] != m {
+				return // it has left since
 			}
+			g.rename(m, before.id)
+			m.restore(before)
+			s.restartSession(now, g, m)
 		}
 	}
 }
@@ -290,8 +293,9 @@ func (m *member) identity() memberIdentity {
 	return memberIdentity{m.id, m.clientID, m.clientHost, m.sessionTimeout, m.rebalanceTimeout, m.protocols}
 }
 
+// restore takes back all but the id.
 func (m *member) restore(i memberIdentity) {
-	m.id, m.clientID, m.clientHost = i.id, i.clientID, i.clientHost
+	m.clientID, m.clientHost = i.clientID, i.clientHost
 	m.sessionTimeout, m.rebalanceTimeout, m.protocols = i.sessionTimeout, i.rebalanceTimeout, i.protocols
 }
 

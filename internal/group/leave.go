@@ -46,7 +46,7 @@ func (s *Shard) leave(g *classicGroup, id string, instanceID *string, fx *Effect
 		if instanceID == nil {
 			return ErrUnknownMemberID
 		}
-		m := g.static(*instanceID)
+		m := g.byInstance[*instanceID]
 		if m == nil {
 			return ErrUnknownMemberID
 		}

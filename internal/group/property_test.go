@@ -105,7 +105,7 @@ func (s *Shard) check(generations map[string]int32) error {
 		if (g.leader == nil) != (len(g.members) == 0) {
 			return fail("leader %v of %d members", g.leader, len(g.members))
 		}
-		if g.leader != nil && g.member(g.leader.id) != g.leader {
+		if g.leader != nil && g.byID[g.leader.id] != g.leader {
 			return fail("leader %s is no member", g.leader.id)
 		}
 		ids, instances := map[string]bool{}, map[string]bool{}
@@ -114,6 +114,9 @@ func (s *Shard) check(generations map[string]int32) error {
 				return fail("member %s is there twice", m.id)
 			}
 			ids[m.id] = true
+			if g.byID[m.id] != m || m.instanceID != nil && g.byInstance[*m.instanceID] != m {
+				return fail("member %s is not indexed", m.id)
+			}
 			if m.instanceID != nil {
 				instances[*m.instanceID] = true
 			}
@@ -126,6 +129,9 @@ func (s *Shard) check(generations map[string]int32) error {
 			if !m.session.running() && !m.parked() {
 				return fail("%s has no session clock and nothing parked", m.id)
 			}
+		}
+		if len(g.byID) != len(g.members) || len(g.byInstance) != len(instances) {
+			return fail("%d members, %d and %d indexed", len(g.members), len(g.byID), len(g.byInstance))
 		}
 		for _, p := range g.pending {
 			if ids[p.id] {
