@@ -27,8 +27,8 @@ var limits = map[string]map[string]limit{
 		"write-partition":    {"ConsoleProducer has no option for the partition", "record 0: partition"},
 		"write-timestamp":    {"ConsoleProducer has no option for the timestamp", errCannot.Error()},
 		"write-binary":       {"ConsoleProducer reads lines of text", "No key separator found"},
-		"transaction-commit": {"ConsoleProducer never begins a transaction", "transaction"},
-		"transaction-abort":  {"ConsoleProducer never begins a transaction", "transaction"},
+		"transaction-commit": {"ConsoleProducer never begins a transaction", "before completing a call to initTransactions"},
+		"transaction-abort":  {"ConsoleProducer never begins a transaction", "before completing a call to initTransactions"},
 	},
 	"kcat": {
 		"write-both-null":    {"kcat skips an empty message without a key", "0 records instead of 1"},
@@ -128,7 +128,7 @@ func plainRecords(codec string) []record {
 	var out []record
 	for i := range 30 {
 		out = append(out, record{Key: fmt.Appendf(nil, "%s-key-%d", codec, i),
-			Value: fmt.Appendf(nil, "%s-value-%d-%s", codec, i, strings.Repeat("stele ", i*4))})
+			Value: fmt.Appendf(nil, "%s-value-%d-%s", codec, i, strings.Repeat("stele ", 40+i*4))})
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/stelelog/stele/test/reference"
 )
@@ -21,7 +22,7 @@ type console struct{ addr string }
 const (
 	consoleSeparator = "<|>"
 	consoleEnd       = "<|end|>"
-	consoleHeaders   = "<|header|>"
+	consoleHeaders   = "~header~"
 	consoleNull      = "<|null|>"
 )
 
@@ -54,6 +55,10 @@ func (c console) produce(ctx context.Context, b batch) error {
 		"--reader-property", "parse.key=true", "--reader-property", "key.separator=" + consoleSeparator,
 		"--reader-property", "null.marker=" + consoleNull}
 	if b.transactionalID != "" {
+		// It fails at once, but then waits in its close for what it never sent.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 8*time.Second)
+		defer cancel()
 		args = append(args, "--command-property", "transactional.id="+b.transactionalID)
 	}
 	var text strings.Builder

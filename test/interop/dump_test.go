@@ -1,0 +1,331 @@
+//go:build interop
+
+package interop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/stelelog/stele/test/reference"
+)
+
+// TestDump has Apache Kafka's DumpLogSegments read every file that a mixed workload left behind: logs with every
+// batch and record, indexes against their logs, producer snapshots, transaction indexes, the metadata log and
+// its snapshots, committed offsets and transactions. It reports no mismatch, and finds what was written.
+func TestDump(t *testing.T) {
+	target := newTarget(t, "log.index.size.max.bytes=4096", "metadata.log.max.record.bytes.between.snapshots=4000")
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	defer cancel()
+	want, err := mixedWorkload(ctx, t, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := target.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	d := &dumper{t: t, dir: target.Data(), files: map[string][]string{}}
+	if err := d.find(); err != nil {
+		t.Fatal(err)
+	}
+
+	check := func(name string, f func() error) {
+		err := f()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		results.add("kafka-dump", name, err == nil)
+	}
+	check("logs", func() error {
+		out, err := d.dump(ctx, d.files["log"], "--deep-iteration", "--print-data-log")
+		if err != nil {
+			return err
+		}
+		for topic, n := range want {
+			if got := countRecords(out, topic); got != n {
+				err = errors.Join(err, fmt.Errorf("%s: %d records in the dump, %d were written", topic, got, n))
+			}
+		}
+		return err
+	})
+	check("offset-indexes", func() error {
+		_, err := d.dump(ctx, d.files["index"])
+		return err
+	})
+	check("offset-indexes-sanity", func() error { return d.sane(ctx, d.files["index"]) })
+	check("time-indexes", func() error {
+		_, err := d.dump(ctx, d.files["timeindex"])
+		return err
+	})
+	check("time-indexes-sanity", func() error { return d.sane(ctx, d.files["timeindex"]) })
+	check("indexes-have-entries", func() error {
+		out, err := d.dump(ctx, d.files["index"])
+		if err == nil && !regexp.MustCompile(`(?m)^offset: \d+ position: [1-9]`).MatchString(out) {
+			err = errors.New("no offset index has an entry, although index.interval.bytes is small")
+		}
+		return err
+	})
+	check("producer-snapshots", func() error {
+		out, err := d.dump(ctx, d.files["snapshot"])
+		if err == nil && !strings.Contains(out, "producerId: ") {
+			err = errors.New("no producer in any snapshot")
+		}
+		return err
+	})
+	check("transaction-indexes", func() error {
+		out, err := d.dump(ctx, d.files["txnindex"])
+		if err == nil && !strings.Contains(out, "lastStableOffset: ") {
+			err = errors.New("no aborted transaction in any index")
+		}
+		return err
+	})
+	check("metadata-log", func() error {
+		out, err := d.dump(ctx, d.files["metadata"], "--cluster-metadata-decoder", "--deep-iteration")
+		for _, w := range []string{`"type":"TOPIC_RECORD","version":0,"data":{"name":"dump-zstd"`, `"type":"REGISTER_BROKER_RECORD"`,
+			`"type":"REMOVE_TOPIC_RECORD"`, `"type":"PRODUCER_IDS_RECORD"`, `LeaderChange`} {
+			if err == nil && !strings.Contains(out, w) {
+				err = fmt.Errorf("no %s in the metadata log", w)
+			}
+		}
+		return err
+	})
+	check("metadata-snapshots", func() error {
+		out, err := d.dump(ctx, d.files["checkpoint"], "--cluster-metadata-decoder", "--deep-iteration")
+		if err == nil && !strings.Contains(out, "SnapshotFooter") {
+			err = errors.New("no footer in any metadata snapshot")
+		}
+		return err
+	})
+	check("committed-offsets", func() error {
+		out, err := d.dump(ctx, d.files["offsets"], "--offsets-decoder", "--deep-iteration")
+		for _, w := range []string{`"group":"dump-group","topic":"dump-none"`, `"type":"2"`} {
+			if err == nil && !strings.Contains(out, w) {
+				err = fmt.Errorf("no %s in __consumer_offsets", w)
+			}
+		}
+		return err
+	})
+	check("transactions", func() error {
+		out, err := d.dump(ctx, d.files["transactions"], "--transaction-log-decoder", "--deep-iteration")
+		for _, w := range []string{`"transactionalId":"dump-tx"`, `"transactionStatus":"CompleteAbort"`, `"transactionStatus":"CompleteCommit"`} {
+			if err == nil && !strings.Contains(out, w) {
+				err = fmt.Errorf("no %s in __transaction_state", w)
+			}
+		}
+		return err
+	})
+}
+
+// mixedWorkload writes a bit of everything, with a kill in the middle, and returns how many data records each
+// topic holds whose log was not cut.
+func mixedWorkload(ctx context.Context, t *testing.T, target target) (map[string]int, error) {
+	s := newSuite(t, target)
+	f := franz{target.Addr()}
+	small := map[string]string{"segment.ms": "60000", "index.interval.bytes": "200"}
+	want := map[string]int{}
+	start := time.Now().Add(-50 * time.Minute).Truncate(time.Millisecond)
+	write := func(codec string, segment int) error {
+		topic := "dump-" + codec
+		// Timestamps five minutes apart roll segments.
+		at := start.Add(time.Duration(segment) * 5 * time.Minute).UnixMilli()
+		for range 4 {
+			records := slices.Concat(plainRecords(codec), nullRecords, headerRecords)
+			for i := range records {
+				records[i].Timestamp = at
+				at += 10
+			}
+			if err := f.produce(ctx, batch{topic: topic, codec: codec, records: records}); err != nil {
+				return err
+			}
+			want[topic] += len(records)
+		}
+		return nil
+	}
+	for _, codec := range codecs {
+		if err := createTopic(ctx, target.Addr(), "dump-"+codec, 1, small); err != nil {
+			return nil, err
+		}
+		for segment := range 2 {
+			if err := write(codec, segment); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, topic := range []string{"dump-clients", "dump-tx", "dump-deleted", "dump-gone"} {
+		if err := createTopic(ctx, target.Addr(), topic, 1, nil); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range s.clients {
+		if err := c.produce(ctx, batch{topic: "dump-clients", codec: "lz4", records: plainRecords(c.name())}); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name(), err)
+		}
+		want["dump-clients"] += len(plainRecords(c.name()))
+		if c.name() == "kafka-console" || c.name() == "kcat" {
+			continue // see limits
+		}
+		for _, abort := range []bool{false, true, false} {
+			b := batch{topic: "dump-tx", codec: "none", records: plainRecords("tx")[:5], transactionalID: "dump-tx", abort: abort}
+			if err := c.produce(ctx, b); err != nil {
+				return nil, fmt.Errorf("%s: %w", c.name(), err)
+			}
+			want["dump-tx"] += len(b.records)
+		}
+	}
+	if err := f.produce(ctx, batch{topic: "dump-tx", codec: "none", records: plainRecords("tx")[:5], transactionalID: "dump-tx", abort: true}); err != nil {
+		return nil, err
+	}
+	want["dump-tx"] += 5
+	if _, err := f.group(ctx, "dump-none", "dump-group", 20); err != nil {
+		return nil, err
+	}
+
+	cl, err := kgo.NewClient(kgo.SeedBrokers(target.Addr()))
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	adm := kadm.NewClient(cl)
+	if err := f.produce(ctx, batch{topic: "dump-deleted", codec: "none", records: plainRecords("deleted")}); err != nil {
+		return nil, err
+	}
+	cut := kadm.Offsets{}
+	cut.Add(kadm.Offset{Topic: "dump-deleted", Partition: 0, At: 11, LeaderEpoch: -1})
+	deleted, err := adm.DeleteRecords(ctx, cut)
+	if err := errors.Join(err, deleted.Error()); err != nil {
+		return nil, err
+	}
+	gone, err := adm.DeleteTopics(ctx, "dump-gone")
+	if err := errors.Join(err, gone.Error()); err != nil {
+		return nil, err
+	}
+	if err := s.decided(ctx, "dump-tx"); err != nil {
+		return nil, err
+	}
+
+	target.Kill()
+	if err := target.Start(ctx); err != nil {
+		return nil, err
+	}
+	for _, codec := range codecs {
+		if err := write(codec, 3); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := f.group(ctx, "dump-none", "dump-group", 20); err != nil {
+		return nil, err
+	}
+	return want, nil
+}
+
+// dumper knows the files of a data directory by what they are.
+type dumper struct {
+	t     *testing.T
+	dir   string
+	files map[string][]string
+}
+
+func (d *dumper) find() error {
+	err := filepath.WalkDir(d.dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && strings.HasSuffix(path, "-delete") {
+			return fs.SkipDir
+		}
+		rel, err := filepath.Rel(d.dir, path)
+		if err != nil {
+			return err
+		}
+		kind := strings.TrimPrefix(filepath.Ext(rel), ".")
+		if kind == "log" {
+			switch {
+			case strings.HasPrefix(rel, "__cluster_metadata"):
+				kind = "metadata"
+			case strings.HasPrefix(rel, "__consumer_offsets"):
+				kind = "offsets"
+			case strings.HasPrefix(rel, "__transaction_state"):
+				kind = "transactions"
+			}
+		}
+		d.files[kind] = append(d.files[kind], rel)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, kind := range []string{"log", "index", "timeindex", "snapshot", "txnindex", "metadata", "checkpoint", "offsets", "transactions"} {
+		if len(d.files[kind]) == 0 {
+			d.t.Errorf("the workload left no file of kind %s in %s", kind, d.dir)
+		}
+	}
+	return nil
+}
+
+// complaint is what the tool says, in one way or another, when a file is not as it should be.
+var complaint = regexp.MustCompile(`(?i)mismatch|non-consecutive|out of order|invalid bytes|isvalid: false|exception|could not|failed|corrupt|error at`)
+
+// dump runs the tool over files and returns what it printed. A complaint is an error, and so is a file that it
+// did not read.
+func (d *dumper) dump(ctx context.Context, files []string, flags ...string) (string, error) {
+	if len(files) == 0 {
+		return "", errors.New("there is no such file")
+	}
+	args := append([]string{"tool", "DumpLogSegments", "--files", strings.Join(files, ",")}, flags...)
+	out, err := reference.RunIn(ctx, d.dir, "", args...)
+	if err != nil {
+		return out, err
+	}
+	for line := range strings.Lines(out) {
+		// What is in a record is not the tool's own word.
+		said, _, _ := strings.Cut(line, "payload:")
+		if complaint.MatchString(said) {
+			return out, fmt.Errorf("DumpLogSegments %s says: %s", strings.Join(flags, " "), strings.TrimSpace(line))
+		}
+	}
+	for _, f := range files {
+		if !strings.Contains(out, "Dumping "+f) {
+			return out, fmt.Errorf("DumpLogSegments did not get to %s:\n%s", f, tail(out, 5))
+		}
+	}
+	return out, nil
+}
+
+// sane has the tool make the check that a starting broker makes of its indexes.
+func (d *dumper) sane(ctx context.Context, files []string) error {
+	out, err := d.dump(ctx, files, "--index-sanity-check")
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if !strings.Contains(out, f+" passed sanity check.") {
+			return fmt.Errorf("%s did not pass the sanity check:\n%s", f, tail(out, 5))
+		}
+	}
+	return nil
+}
+
+var dumpedRecord = regexp.MustCompile(`^\| offset: \d+ `)
+
+// countRecords counts the data records of a topic in a dump of many files.
+func countRecords(dump, topic string) int {
+	n, in := 0, false
+	for line := range strings.Lines(dump) {
+		if f, ok := strings.CutPrefix(line, "Dumping "); ok {
+			in = strings.HasPrefix(f, topic+"-0/")
+		} else if in && dumpedRecord.MatchString(line) && !strings.Contains(line, "endTxnMarker") {
+			n++
+		}
+	}
+	return n
+}
