@@ -45,6 +45,8 @@ type storage struct {
 	runs  runs
 	// lastTimestamp is that of the last batch, which an empty entry takes over.
 	lastTimestamp int64
+	// highWatermark is what the log was told last.
+	highWatermark int64
 
 	// recent holds the last entries of the log, recentSize their bytes.
 	recent     []*pb.Entry
@@ -129,7 +131,7 @@ func (s *storage) load() error {
 		return fmt.Errorf("offset %d is after index %d, but the snapshot there is of index %d", s.state.snapshot.EndOffset, at, s.state.snapshot.Index)
 	}
 	if s.runs.lastIndex() < s.state.commit {
-		return s.lost(end, s.runs.lastIndex())
+		return s.lost(s.runs.nextOffs, s.runs.lastIndex())
 	}
 	if s.runs.lastTerm() > s.state.term {
 		return fmt.Errorf("metadata log has entries of epoch %d, the quorum state is of epoch %d", s.runs.lastTerm(), s.state.term)
@@ -174,12 +176,26 @@ func (s *storage) endOffset() int64 {
 	return view.EndOffset
 }
 
-// scan reads the headers of all batches into the table of runs.
+// gapError says that no batch begins at an offset inside the metadata log, which has no gaps.
+type gapError struct{ offset int64 }
+
+func (e *gapError) Error() string {
+	return fmt.Sprintf("no batch of the metadata log begins at offset %d", e.offset)
+}
+
+// scan reads the headers of all batches into the table of runs. A crash in an append that rolled may have lost the end
+// of a segment but not the next one; nothing of such an append was ever acknowledged, and it is dropped.
 func (s *storage) scan() error {
+	err := s.scanBatches()
+	var gap *gapError
+	if errors.As(err, &gap) {
+		return s.log.TruncateTo(gap.offset, "gap left by a crash")
+	}
+	return err
+}
+
+func (s *storage) scanBatches() error {
 	return s.batches(s.state.base.EndOffset, math.MaxInt64, scanBytes, func(b record.Batch) (bool, error) {
-		if b.BaseOffset() != s.runs.nextOffs {
-			return false, fmt.Errorf("batch at offset %d where %d was expected", b.BaseOffset(), s.runs.nextOffs)
-		}
 		if uint64(b.PartitionLeaderEpoch()) < s.runs.lastTerm() {
 			return false, fmt.Errorf("batch at offset %d of epoch %d follows epoch %d", b.BaseOffset(), b.PartitionLeaderEpoch(), s.runs.lastTerm())
 		}
@@ -200,11 +216,9 @@ func (s *storage) batches(from, to int64, chunk int, f func(record.Batch) (more 
 		if err != nil {
 			return err
 		}
-		raw := make([]byte, data.Length)
-		if data.Length > 0 {
-			if _, err := data.File.ReadAt(raw, data.Position); err != nil && err != io.EOF {
-				return err
-			}
+		raw, err := readData(data)
+		if err != nil {
+			return err
 		}
 		start := from
 		for len(raw) >= record.HeaderSize {
@@ -217,6 +231,9 @@ func (s *storage) batches(from, to int64, chunk int, f func(record.Batch) (more 
 			if b.NextOffset() <= from {
 				continue
 			}
+			if b.BaseOffset() != from {
+				return &gapError{from}
+			}
 			from = b.NextOffset()
 			more, err := f(b)
 			if err != nil || !more {
@@ -227,10 +244,22 @@ func (s *storage) batches(from, to int64, chunk int, f func(record.Batch) (more 
 			}
 		}
 		if from == start {
-			return fmt.Errorf("metadata log has no whole batch at offset %d", from)
+			return &gapError{from}
 		}
 	}
 	return nil
+}
+
+// readData copies the bytes a view's read found.
+func readData(data log.Data) ([]byte, error) {
+	if data.Length == 0 {
+		return nil, nil
+	}
+	raw := make([]byte, data.Length)
+	if n, err := data.File.ReadAt(raw, data.Position); n < len(raw) {
+		return nil, errors.Join(err, io.ErrUnexpectedEOF)
+	}
+	return raw, nil
 }
 
 // InitialState is raft's hard state and the membership as of the newest snapshot.
@@ -457,7 +486,17 @@ func (s *storage) startAt(base position) error {
 	if n := s.runs.next - 1 - base.Index; uint64(len(s.recent)) > n {
 		s.recent = s.recent[uint64(len(s.recent))-n:]
 	}
+	// A snapshot ends at or below what is committed, which the log may not have been told yet.
+	s.setHighWatermark(base.EndOffset)
 	return s.log.AdvanceLogStart(base.EndOffset, "snapshot")
+}
+
+// setHighWatermark tells the log how far is committed. It never falls.
+func (s *storage) setHighWatermark(hw int64) {
+	if hw > s.highWatermark {
+		s.highWatermark = hw
+		s.log.SetHighWatermark(hw)
+	}
 }
 
 // place is the position after the entry that ends at offset, which must be between two entries.

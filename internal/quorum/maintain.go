@@ -1,0 +1,235 @@
+package quorum
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/stelelog/stele/internal/metadata"
+	"github.com/stelelog/stele/internal/vfs"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// SnapshotRules say when the metadata log is snapshotted and how much of it is kept. Zero fields take Kafka's
+// defaults, negative ones switch a rule off.
+type SnapshotRules struct {
+	BytesBetween   int64         // metadata.log.max.record.bytes.between.snapshots
+	MaxInterval    time.Duration // metadata.log.max.snapshot.interval.ms
+	RetentionBytes int64         // metadata.max.retention.bytes, log and snapshots together
+	Retention      time.Duration // metadata.max.retention.ms, by the age of what a snapshot holds
+	DeleteDelay    time.Duration // how long a retired snapshot stays as .deleted
+}
+
+func (r SnapshotRules) complete() SnapshotRules {
+	if r.BytesBetween == 0 {
+		r.BytesBetween = 20 << 20
+	}
+	if r.MaxInterval == 0 {
+		r.MaxInterval = time.Hour
+	}
+	if r.RetentionBytes == 0 {
+		r.RetentionBytes = 100 << 20
+	}
+	if r.Retention == 0 {
+		r.Retention = 7 * 24 * time.Hour
+	}
+	if r.DeleteDelay == 0 {
+		r.DeleteDelay = time.Minute
+	}
+	return r
+}
+
+// keeper takes snapshots and retires old ones. It belongs to the loop; only the writing of a snapshot happens beside it.
+type keeper struct {
+	fs    vfs.FS
+	dir   string
+	store *storage
+	rules SnapshotRules
+	log   *slog.Logger
+
+	list    []SnapshotID // those there are, oldest first
+	bytes   int64        // of batches since the newest
+	since   time.Time    // of the newest, or of the start
+	running bool
+	// finished brings what became of the snapshot being written.
+	finished chan snapshotOutcome
+	retired  []retiredSnapshot
+}
+
+type snapshotOutcome struct {
+	place      position
+	membership *pb.ConfState
+	voters     []Voter
+	started    time.Time
+	err        error
+}
+
+type retiredSnapshot struct {
+	name string
+	due  time.Time
+}
+
+func newKeeper(fsys vfs.FS, dir string, store *storage, rules SnapshotRules, now time.Time, logger *slog.Logger) (*keeper, error) {
+	k := &keeper{fs: fsys, dir: dir, store: store, rules: rules, log: logger, since: now, finished: make(chan snapshotOutcome, 1)}
+	return k, k.reload()
+}
+
+// reload reads which snapshots there are.
+func (k *keeper) reload() (err error) {
+	k.list, err = listSnapshots(k.fs, k.dir)
+	k.bytes = 0
+	return err
+}
+
+// grew counts bytes of the log that the newest snapshot does not hold.
+func (k *keeper) grew(n int) { k.bytes += int64(n) }
+
+// due says whether it is time for a snapshot.
+func (k *keeper) due(now time.Time) bool {
+	if k.running || k.bytes == 0 {
+		return false
+	}
+	return k.rules.BytesBetween > 0 && k.bytes >= k.rules.BytesBetween || k.rules.MaxInterval > 0 && now.Sub(k.since) >= k.rules.MaxInterval
+}
+
+// begin writes the image, which holds everything before place, beside the loop. The outcome comes by finished.
+func (k *keeper) begin(img *metadata.Image, place position, membership *pb.ConfState, voters []Voter, now time.Time) {
+	k.running, k.bytes, k.since = true, 0, now
+	outcome := snapshotOutcome{place: place, membership: proto.Clone(membership).(*pb.ConfState), voters: voters, started: now}
+	go func() {
+		values, err := img.Encoded()
+		if err == nil {
+			err = writeSnapshot(k.fs, k.dir, place.snapshotID(), place.Timestamp, slices.Values(values))
+		}
+		outcome.err = err
+		k.finished <- outcome
+	}()
+}
+
+// wait lets a snapshot that is being written come to its end; it is not recorded any more.
+func (k *keeper) wait() {
+	if k.running {
+		<-k.finished
+		k.running = false
+	}
+}
+
+// retain retires snapshots, oldest first, while there are two and the log with all of them is too large, or what the
+// oldest holds too old. The log then starts at the next one. The newest always stays.
+func (k *keeper) retain(now time.Time) error {
+	for len(k.list) >= 2 {
+		large, err := k.tooLarge()
+		if err != nil {
+			return err
+		}
+		old, err := k.tooOld(k.list[0], now)
+		if err != nil {
+			return err
+		}
+		if !large && !old {
+			return nil
+		}
+		if err := k.retire(now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *keeper) tooLarge() (bool, error) {
+	if k.rules.RetentionBytes < 0 {
+		return false, nil
+	}
+	total := k.store.log.Size()
+	for _, id := range k.list {
+		info, err := k.fs.Stat(filepath.Join(k.dir, id.file()))
+		if err != nil {
+			return false, err
+		}
+		total += info.Size()
+	}
+	return total > k.rules.RetentionBytes, nil
+}
+
+func (k *keeper) tooOld(id SnapshotID, now time.Time) (bool, error) {
+	if k.rules.Retention < 0 {
+		return false, nil
+	}
+	place, err := k.store.place(id.EndOffset)
+	return err == nil && now.UnixMilli()-place.Timestamp > k.rules.Retention.Milliseconds(), err
+}
+
+// retire moves the log's start to the second snapshot and gives up the first.
+func (k *keeper) retire(now time.Time) error {
+	oldest, next := k.list[0], k.list[1]
+	base, err := k.store.place(next.EndOffset)
+	if err != nil {
+		return err
+	}
+	from := k.store.state.base.EndOffset
+	if err := k.store.startAt(base); err != nil {
+		return err
+	}
+	if _, err := k.store.log.Retain(now); err != nil {
+		return err
+	}
+	k.log.Info("metadata log start moved", "topic", TopicName, "partition", 0, "from", from, "to", base.EndOffset, "cause", "retention", "snapshot", oldest.String())
+	name := filepath.Join(k.dir, oldest.String()+deletedSuffix)
+	if err := k.fs.Rename(filepath.Join(k.dir, oldest.file()), name); err != nil {
+		return err
+	}
+	k.list = slices.Clone(k.list[1:])
+	k.retired = append(k.retired, retiredSnapshot{name: name, due: now.Add(k.rules.DeleteDelay)})
+	return nil
+}
+
+// sweep removes retired snapshots whose time has come.
+func (k *keeper) sweep(now time.Time) error {
+	for len(k.retired) > 0 && !now.Before(k.retired[0].due) {
+		if err := k.fs.Remove(k.retired[0].name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		k.retired = k.retired[1:]
+	}
+	return nil
+}
+
+// keep does what is due of snapshots and retention.
+func (h *Host) keep(now time.Time) error {
+	if err := h.keeper.sweep(now); err != nil {
+		return err
+	}
+	img := h.machine.controller.Image()
+	// The newest image is the committed one, and ends where the applied log does, when nothing is under way.
+	quiet := h.machine.replayed == h.node.applied.EndOffset && !img.InTransaction()
+	if quiet && h.keeper.due(now) && h.node.applied.EndOffset > h.node.store.state.snapshot.EndOffset {
+		h.keeper.begin(img, h.node.applied, h.node.membership, h.node.voters, now)
+	}
+	return nil
+}
+
+// snapshotFinished records a snapshot that was written, and retires those it makes superfluous.
+func (h *Host) snapshotFinished(s snapshotOutcome) error {
+	h.keeper.running = false
+	if s.err != nil {
+		return s.err
+	}
+	if s.place.EndOffset <= h.node.store.state.snapshot.EndOffset {
+		return nil // the leader's snapshot came in between; the file goes at the next start
+	}
+	if err := h.node.store.snapshotTaken(s.place, s.membership, s.voters); err != nil {
+		return err
+	}
+	now := h.o.Now()
+	h.keeper.list = append(slices.Clone(h.keeper.list), s.place.snapshotID())
+	h.log.Info("metadata snapshot", "topic", TopicName, "partition", 0, "endOffset", s.place.EndOffset, "epoch", s.place.Term, "took", now.Sub(s.started))
+	if err := h.keeper.retain(now); err != nil {
+		return err
+	}
+	h.board.update(func(st *Status) { st.snapshots = h.keeper.list })
+	return nil
+}

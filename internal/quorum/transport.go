@@ -1,0 +1,67 @@
+package quorum
+
+import (
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// Transport brings raft's messages to the other voters. It may lose, repeat and reorder them.
+//
+// Whoever implements it opens connections with a handshake in which both sides show their Identity, refuses a peer
+// that Host.Admit refuses, and gives what arrives to Host.Receive with the identity that was shown. A message's own
+// sender field proves nothing.
+type Transport interface {
+	// Send takes messages for one voter and returns at once; it keeps them and must not change them. A voter that
+	// cannot be reached is reported by Host.Unreachable.
+	Send(to Voter, messages []*pb.Message)
+}
+
+// Admit says whether a peer that showed this identity is a voter of this quorum: nil, or a *ForeignVoterError. It may
+// be called concurrently.
+func (h *Host) Admit(peer Identity) error {
+	return admit(h.o.Identity.ClusterID, h.board.get().Voters, peer)
+}
+
+// Receive takes messages from a peer with that identity. Those that are not from it, or not from a voter at all, are
+// dropped. It waits while the host is busy and returns when it has taken them; it may be called concurrently.
+func (h *Host) Receive(peer Identity, messages []*pb.Message) error {
+	if err := h.Admit(peer); err != nil {
+		return err
+	}
+	from := RaftID(peer.NodeID, peer.DirectoryID)
+	return h.post(func() error {
+		for _, m := range messages {
+			if m.GetFrom() != from || m.GetTo() != h.node.id {
+				h.log.Warn("raft message with another sender or receiver than its connection's", "peer", peer.String(), "type", m.GetType().String())
+				continue
+			}
+			if err := h.node.step(m); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Unreachable says that messages to that voter were lost.
+func (h *Host) Unreachable(v Voter) error {
+	return h.post(func() error {
+		h.node.raft.ReportUnreachable(raftIDOf(v))
+		return nil
+	})
+}
+
+// send hands raft's messages to the transport, by receiver.
+func (h *Host) send(messages []*pb.Message) {
+	if h.o.Transport == nil {
+		return
+	}
+	byVoter := map[uint64][]*pb.Message{}
+	for _, m := range messages {
+		byVoter[m.GetTo()] = append(byVoter[m.GetTo()], m)
+	}
+	for _, v := range h.node.voters {
+		if batch := byVoter[raftIDOf(v)]; len(batch) > 0 {
+			h.o.Transport.Send(v, batch)
+		}
+	}
+}
