@@ -25,4 +25,15 @@
 // soft: a separate value that a revert does not touch, that reads show as it is, and that is rebuilt from
 // the replicated records by Loaded. Four writes have a compensation when they fail, in Finish: the
 // leader's SyncGroup, the replacement of a static member, the creation of a group, and its deletion.
+//
+// # Where classic groups differ from Kafka's, on purpose
+//
+//   - A request that is sent again while its first is parked takes the first one's place, and the first is
+//     answered ErrRebalanceInProgress: no request is left without an answer.
+//   - A JoinGroup with a bad protocol type or list makes no group and writes nothing.
+//   - A static member that restarts is let in even if its group is full: it takes the place it has.
+//   - A tie between protocols goes to the leader's preference.
+//   - A restarted static member is described with the client id and host of its new process.
+//   - When a member is refused for the size of its group, a join phase that waited for it completes at once.
+//   - A second sync of the leader, while its first is not committed, is the one that counts.
 package group
