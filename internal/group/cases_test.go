@@ -2,7 +2,7 @@ package group
 
 import "testing"
 
-// Each of these runs the conversation of its number in testdata, whose first lines say what it shows.
+// Each of these runs the conversation of its name in testdata.
 
 func TestB017_null_metadata(t *testing.T) {
 	// Null metadata is stored and comes back as the empty string, also after a restart.
