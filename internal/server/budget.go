@@ -142,11 +142,16 @@ func (b *Budget) Used() int64 {
 }
 
 // Bytes of memory that each byte of a request may decode to. Produce keeps its records in the frame;
-// Fetch has a decoder of ours. For everything kmsg decodes the worst is a flood of unknown tagged
-// fields, which costs about as much in every API.
+// Fetch has a decoder of ours. For what kmsg decodes the worst is a small element with a small unknown
+// tagged field, for which it makes a map: hundreds of bytes for five, much the same in every API.
+// SyncGroup is large for good reason, and has its tagged fields looked at first.
 const (
-	fetchAmplification = 12
-	kmsgAmplification  = 40
+	fetchAmplification     = 24
+	syncGroupAmplification = 18
+	kmsgAmplification      = 110
+	// emptyProduce is for the partitions without records that a Produce request may name beside its share by
+	// size, which is at most its size again.
+	emptyProduce = 100 << 10
 )
 
 // cost estimates the memory that a request of size bytes will hold, from its API alone. It returns
@@ -156,9 +161,11 @@ func (b *Budget) cost(key int16, size int) (int64, error) {
 	held := int64(wire.BufferSize(size))
 	switch key {
 	case wire.KeyProduce:
-		return held, nil
+		return held + int64(size) + min(int64(size)*24, emptyProduce), nil
 	case wire.KeyFetch:
 		held += int64(size) * fetchAmplification
+	case keySyncGroup:
+		held += int64(size) * syncGroupAmplification
 	default:
 		held += int64(size) * kmsgAmplification
 	}

@@ -133,6 +133,8 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("%s (key %d) version %d is not served here", name, e.Key, e.Version)
 }
 
+const keySyncGroup int16 = 14
+
 var errPanicked = errors.New("handler panicked")
 
 // handlers are the APIs of one kind of listener.
@@ -164,6 +166,9 @@ func (c *conn) decode(r *Request, rest []byte) error {
 	case wire.KeyFetch:
 		r.Fetch = new(kmsg.FetchRequest)
 		return wire.DecodeFetch(r.Fetch, r.Version, rest, &c.names)
+	}
+	if r.Key == keySyncGroup && wire.SyncGroupHasStrangeTags(r.Version, rest) {
+		return fmt.Errorf("%w: SyncGroup has unknown tagged fields or is cut short", wire.ErrMalformed)
 	}
 	msg := kmsg.RequestForKey(r.Key)
 	msg.SetVersion(r.Version)

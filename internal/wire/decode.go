@@ -109,12 +109,11 @@ func (r *fieldReader) end(what string) error {
 	return nil
 }
 
-// extend makes the slice one longer and keeps what the element there held, so that its inner
-// arrays can be used again.
-func extend[T any](s []T) []T {
-	if len(s) < cap(s) {
-		return s[:len(s)+1]
+// room returns the slice, empty, with room for exactly the n elements that are to come when it has not got
+// it. What its elements held stays in the room that is kept, so that inner arrays can be used again.
+func room[T any](s []T, n int) []T {
+	if cap(s) >= n {
+		return s[:0]
 	}
-	var zero T
-	return append(s, zero)
+	return make([]T, 0, n)
 }

@@ -31,8 +31,10 @@ func DecodeFetch(req *kmsg.FetchRequest, version int16, body []byte, names *Name
 		req.SessionID = r.Int32()
 		req.SessionEpoch = r.Int32()
 	}
-	for range r.count(2) {
-		topics = extend(topics)
+	n := r.count(3)
+	topics = room(topics, n)
+	for range n {
+		topics = topics[:len(topics)+1]
 		decodeFetchTopic(&r, &topics[len(topics)-1], version, names)
 		if !r.Ok() {
 			return malformed("Fetch topic is cut short")
@@ -40,8 +42,10 @@ func DecodeFetch(req *kmsg.FetchRequest, version int16, body []byte, names *Name
 	}
 	req.Topics = topics
 	if version >= 7 {
-		for range r.count(2) {
-			forgotten = extend(forgotten)
+		n := r.count(3)
+		forgotten = room(forgotten, n)
+		for range n {
+			forgotten = forgotten[:len(forgotten)+1]
 			decodeForgotten(&r, &forgotten[len(forgotten)-1], version, names)
 			if !r.Ok() {
 				return malformed("Fetch forgotten topic is cut short")
@@ -78,7 +82,9 @@ func decodeFetchTopic(r *fieldReader, t *kmsg.FetchRequestTopic, version int16, 
 	} else {
 		t.Topic = names.intern(r.str())
 	}
-	for range r.count(16) {
+	n := r.count(16)
+	partitions = room(partitions, n)
+	for range n {
 		p := kmsg.FetchRequestTopicPartition{
 			Partition:          r.Int32(),
 			CurrentLeaderEpoch: -1,
@@ -122,7 +128,9 @@ func decodeForgotten(r *fieldReader, t *kmsg.FetchRequestForgottenTopic, version
 	} else {
 		t.Topic = names.intern(r.str())
 	}
-	for range r.count(4) {
+	n := r.count(4)
+	partitions = room(partitions, n)
+	for range n {
 		partitions = append(partitions, r.Int32())
 	}
 	t.Partitions = partitions

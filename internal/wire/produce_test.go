@@ -147,3 +147,18 @@ func FuzzDecodeProduce(f *testing.F) {
 		}
 	})
 }
+
+// An array of partitions or topics too many to have records is refused before memory is made for it.
+func TestDecodeProduceRefusesEmptyFloods(t *testing.T) {
+	t.Parallel()
+	many := kmsg.ProduceRequestTopic{Topic: "t", Partitions: make([]kmsg.ProduceRequestTopicPartition, 50_000)}
+	for name, topics := range map[string][]kmsg.ProduceRequestTopic{"partitions": {many}, "topics": make([]kmsg.ProduceRequestTopic, 50_000)} {
+		req := kmsg.NewPtrProduceRequest()
+		req.Version, req.Topics = 9, topics
+		var got kmsg.ProduceRequest
+		body := req.AppendTo(nil)
+		if err := DecodeProduce(&got, 9, body, nil); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
