@@ -420,3 +420,18 @@ func FuzzDecodeEntry(f *testing.F) {
 		walkSnapshot(data, func([]byte) error { return nil })
 	})
 }
+
+// mappingEntry names an empty entry.
+type mappingEntry struct{ index, term uint64 }
+
+// saveEntries stores empty entries under that term.
+func saveEntries(t testing.TB, s *storage, term uint64, list ...mappingEntry) {
+	t.Helper()
+	var entries []*pb.Entry
+	for _, e := range list {
+		entries = append(entries, &pb.Entry{Index: new(e.index), Term: new(e.term)})
+	}
+	if err := s.save(&pb.HardState{Term: new(term), Vote: new(uint64(0)), Commit: new(s.state.commit)}, entries); err != nil {
+		t.Fatal(err)
+	}
+}
