@@ -10,10 +10,10 @@ var groupCoordinatorDefs = []Def{
 	{Name: "group.consumer.migration.policy", Type: String, Default: new("bidirectional"), Check: oneOf("bidirectional", "upgrade", "downgrade", "disabled"), Doc: "Whether groups may move between the classic and the consumer protocol."},
 	{Name: "group.consumer.min.heartbeat.interval.ms", Type: Int, Default: new("5000"), Check: atLeast(1), Doc: "Smallest consumer.heartbeat.interval.ms of a group."},
 	{Name: "group.consumer.min.session.timeout.ms", Type: Int, Default: new("45000"), Check: atLeast(1), Doc: "Smallest consumer.session.timeout.ms of a group."},
-	{Name: "group.consumer.regex.refresh.interval.ms", Type: Int, Default: new("600000"), Check: atLeast(10000), Doc: "Time between two resolutions of a subscribed pattern."},
+	{Name: "group.consumer.regex.refresh.interval.ms", Internal: true, Type: Int, Default: new("600000"), Check: atLeast(10000), Doc: "Time between two resolutions of a subscribed pattern."},
 	{Name: "group.consumer.session.timeout.ms", Type: Int, Default: new("45000"), Check: atLeast(1), Doc: "Default of the group setting consumer.session.timeout.ms."},
-	{Name: "group.coordinator.append.linger.ms", Type: Int, Default: new("5"), Check: atLeast(-1), Scope: ClusterWide, Doc: "Time in which records of the group coordinator are gathered into one batch; -1 to gather while an append is under way."},
-	{Name: "group.coordinator.rebalance.protocols", Type: List, Default: new("classic,consumer,streams,share"), Check: oneOf("classic", "consumer", "streams", "share"), Doc: "Group protocols served."},
+	{Name: "group.coordinator.append.linger.ms", Type: Int, Default: new("-1"), Check: atLeast(-1), Doc: "Time in which records of the group coordinator are gathered into one batch; -1 to gather while an append is under way."},
+	{Name: "group.coordinator.rebalance.protocols", Type: List, Default: new("classic,consumer,streams"), Check: oneOf("classic", "consumer", "streams", "share"), Doc: "Group protocols served."},
 	{Name: "group.coordinator.threads", Type: Int, Default: new("4"), Check: atLeast(1), Accepted: true, Doc: "Threads of the group coordinator; Go's scheduler decides here."},
 	{Name: "group.initial.rebalance.delay.ms", Type: Int, Default: new("3000"), Doc: "Time a new classic group waits for more members before its first rebalance."},
 	{Name: "group.max.session.timeout.ms", Type: Int, Default: new("1800000"), Doc: "Largest session time of a classic member."},
@@ -52,14 +52,14 @@ var groupCoordinatorDefs = []Def{
 	{Name: "offsets.topic.num.partitions", Type: Int, Default: new("50"), Check: atLeast(1), Doc: "Partitions of __consumer_offsets."},
 	{Name: "offsets.topic.replication.factor", Type: Short, Default: new("1"), Check: atLeast(1), Doc: "Replication factor of __consumer_offsets. Stele's default is 1, so that one node works; set 3 where there are three."},
 	{Name: "offsets.topic.segment.bytes", Type: Int, Default: new("104857600"), Check: atLeast(1), Doc: "Segment size of __consumer_offsets."},
-	{Name: "share.coordinator.append.linger.ms", Type: Int, Default: new("5"), Check: atLeast(-1), Scope: ClusterWide, Accepted: true, Doc: "Time in which records of the share coordinator are gathered into one batch."},
-	{Name: "share.coordinator.cold.partition.snapshot.interval.ms", Type: Int, Default: new("300000"), Check: atLeast(1), Accepted: true, Doc: "Time between two snapshots of quiet share partitions."},
+	{Name: "share.coordinator.append.linger.ms", Type: Int, Default: new("-1"), Check: atLeast(-1), Accepted: true, Doc: "Time in which records of the share coordinator are gathered into one batch."},
+	{Name: "share.coordinator.cold.partition.snapshot.interval.ms", Internal: true, Type: Int, Default: new("300000"), Check: atLeast(1), Accepted: true, Doc: "Time between two snapshots of quiet share partitions."},
 	{Name: "share.coordinator.load.buffer.size", Type: Int, Default: new("5242880"), Check: atLeast(1), Accepted: true, Doc: "Bytes read at once when share state is loaded."},
 	{Name: "share.coordinator.snapshot.update.records.per.snapshot", Type: Int, Default: new("500"), Check: between(0, 500), Accepted: true, Doc: "Updates of a share partition between two snapshots."},
 	{Name: "share.coordinator.state.topic.compression.codec", Type: Int, Default: new("0"), Accepted: true, Doc: "Codec of __share_group_state by number."},
 	{Name: "share.coordinator.state.topic.min.isr", Type: Short, Default: new("1"), Check: atLeast(1), Accepted: true, Doc: "min.insync.replicas of __share_group_state. Stele's default is 1, so that one node works."},
 	{Name: "share.coordinator.state.topic.num.partitions", Type: Int, Default: new("50"), Check: atLeast(1), Accepted: true, Doc: "Partitions of __share_group_state."},
-	{Name: "share.coordinator.state.topic.prune.interval.ms", Type: Int, Default: new("300000"), Check: atLeast(1), Accepted: true, Doc: "Time between two prunings of __share_group_state."},
+	{Name: "share.coordinator.state.topic.prune.interval.ms", Internal: true, Type: Int, Default: new("300000"), Check: atLeast(1), Accepted: true, Doc: "Time between two prunings of __share_group_state."},
 	{Name: "share.coordinator.state.topic.replication.factor", Type: Short, Default: new("1"), Check: atLeast(1), Accepted: true, Doc: "Replication factor of __share_group_state. Stele's default is 1, so that one node works."},
 	{Name: "share.coordinator.state.topic.segment.bytes", Type: Int, Default: new("104857600"), Check: atLeast(1), Accepted: true, Doc: "Segment size of __share_group_state."},
 	{Name: "share.coordinator.threads", Type: Int, Default: new("1"), Check: atLeast(1), Accepted: true, Doc: "Threads of the share coordinator."},
@@ -87,6 +87,3 @@ var transactionDefs = []Def{
 	{Name: "transaction.two.phase.commit.enable", Type: Boolean, Default: new("false"), Accepted: true, Doc: "Permit transactions without a time limit, for two-phase commit."},
 	{Name: "transactional.id.expiration.ms", Type: Int, Default: new("604800000"), Check: atLeast(1), Doc: "Idle time after which a transactional id is forgotten."},
 }
-
-// acceptedDefs are settings of Kafka's that are known, described with Kafka's default, and have no effect.
-var acceptedDefs = []Def{}

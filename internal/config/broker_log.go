@@ -15,7 +15,7 @@ var logDefs = []Def{
 	{Name: "log.cleaner.min.compaction.lag.ms", Type: Long, Default: new("0"), Check: atLeast(0), Scope: ClusterWide, Doc: "Default of the topic setting min.compaction.lag.ms."},
 	{Name: "log.cleaner.threads", Type: Int, Default: new("1"), Check: atLeast(0), Scope: ClusterWide, Doc: "Logs cleaned at once."},
 	{Name: "log.cleanup.policy", Type: List, Default: new("delete"), Check: oneOf("compact", "delete"), Scope: ClusterWide, Doc: "Default of the topic setting cleanup.policy."},
-	{Name: "log.dir", Type: String, Default: new("./stele-data"), Doc: "One log directory; log.dirs goes before it."},
+	{Name: "log.dir", Type: List, Default: new("./stele-data"), Doc: "One log directory; log.dirs goes before it."},
 	{Name: "log.dir.failure.timeout.ms", Type: Long, Default: new("30000"), Check: atLeast(1), Doc: "The broker exits when the controller has not taken note of a failed log directory in this time."},
 	{Name: "log.dirs", Type: List, Alternates: synonym("log.dir"), Check: notEmpty, Doc: "Log directories. Stele's default is ./stele-data, or --data-dir."},
 	{Name: "log.flush.interval.messages", Type: Long, Default: new(maxLong), Check: atLeast(1), Scope: ClusterWide, Doc: "Default of the topic setting flush.messages."},
@@ -74,12 +74,12 @@ var quorumDefs = []Def{
 	{Name: "metadata.max.idle.interval.ms", Type: Int, Default: new("500"), Check: atLeast(0), Doc: "Time between two no-op records of the active controller; 0 for none."},
 	{Name: "metadata.max.retention.bytes", Type: Long, Default: new("104857600"), Doc: "Bytes of metadata log and snapshots kept."},
 	{Name: "metadata.max.retention.ms", Type: Long, Default: new("604800000"), Doc: "Age at which metadata log and snapshots may be deleted."},
-	{Name: "server.max.startup.time.ms", Type: Long, Default: new(maxLong), Check: atLeast(0), Doc: "The process exits when it has not started within this time."},
+	{Name: "server.max.startup.time.ms", Internal: true, Type: Long, Default: new(maxLong), Check: atLeast(0), Doc: "The process exits when it has not started within this time."},
 }
 
 // tierDefs are the settings of remote storage.
 var tierDefs = []Def{
-	{Name: "log.remote.copy.lag.bytes", Type: Long, Default: new("0"), Check: atLeast(-1), Scope: ClusterWide, Accepted: true, Doc: "Default of the topic setting remote.copy.lag.bytes."},
+	{Name: "log.remote.copy.lag.bytes", Type: Long, Default: new("-1"), Check: atLeast(-1), Scope: ClusterWide, Accepted: true, Doc: "Default of the topic setting remote.copy.lag.bytes."},
 	{Name: "log.remote.copy.lag.ms", Type: Long, Default: new("0"), Check: atLeast(-1), Scope: ClusterWide, Accepted: true, Doc: "Default of the topic setting remote.copy.lag.ms."},
 	{Name: "remote.fetch.max.wait.ms", Type: Int, Default: new("500"), Check: atLeast(1), Scope: ClusterWide, Accepted: true, Doc: "Longest wait for remote data in one fetch."},
 	{Name: "remote.list.offsets.request.timeout.ms", Type: Long, Default: new("30000"), Check: atLeast(1), Scope: ClusterWide, Accepted: true, Doc: "Longest wait for remote data in ListOffsets."},

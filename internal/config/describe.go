@@ -77,10 +77,9 @@ func (l Layers) synonyms(names []string, sensitive bool) []Synonym {
 			}
 		}
 	}
-	for _, name := range names {
-		if d := brokerTable.byName[name]; d != nil && d.Default != nil {
-			add(name, *d.Default, Default)
-		}
+	// Only the first name shows its default: the others stand in for it when they are set.
+	if d := brokerTable.byName[names[0]]; d != nil && d.Default != nil {
+		add(names[0], *d.Default, Default)
 	}
 	return out
 }
@@ -159,6 +158,8 @@ func (l Layers) describe(t *table, overrides map[string]string, own Source, valu
 		}
 		if names := alternateNames(d); len(names) > 0 {
 			e.Synonyms = append(e.Synonyms, l.synonyms(names, d.Sensitive())...)
+		} else if t == groupTable && d.Default != nil {
+			e.Synonyms = append(e.Synonyms, Synonym{Name: d.Name, Value: d.Default, Source: Default})
 		}
 		if len(e.Synonyms) > 0 {
 			e.Source = e.Synonyms[0].Source
@@ -182,10 +183,10 @@ func alternateNames(d *Def) []string {
 // DescribeBroker lists every setting of a broker, by name, with where its value comes from. Names that
 // were given and are not known are listed too, as sensitive strings: what they mean is not ours to say.
 func (l Layers) DescribeBroker() []Entry {
-	values := l.EffectiveBroker()
 	var out []Entry
 	for _, d := range brokerTable.sorted {
-		if d.Internal {
+		// Internal settings, and throttles that are only ever set while the broker runs, show when they are set.
+		if _, set := l.lookup(d.Name); d.Internal && !set {
 			continue
 		}
 		e := Entry{Name: d.Name, Source: Default, ReadOnly: d.Scope == ReadOnly, Sensitive: d.Sensitive(), Type: d.Type, Doc: d.Doc}
@@ -193,7 +194,12 @@ func (l Layers) DescribeBroker() []Entry {
 		if len(e.Synonyms) > 0 {
 			e.Source = e.Synonyms[0].Source
 		}
-		if text, ok := values.Text(d.Name); ok && !d.Sensitive() {
+		// The value is that of this very name: what an alternate says shows among the synonyms.
+		text, ok := l.lookup(d.Name)
+		if !ok && d.Default != nil {
+			text, ok = *d.Default, true
+		}
+		if ok && !d.Sensitive() {
 			e.Value = new(text)
 		}
 		out = append(out, e)

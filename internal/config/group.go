@@ -22,6 +22,17 @@ var groupDefs = []Def{
 		Doc: "Standby copies of each stateful task of a streams group."},
 	{Name: "streams.session.timeout.ms", Type: Int, Default: new("45000"), Check: atLeast(1), Alternates: synonym("group.streams.session.timeout.ms"),
 		Doc: "Silence after which a member of a streams group is removed."},
+	{Name: "consumer.assignment.interval.ms", Type: Int, Default: new("1000"), Alternates: synonym("group.consumer.assignment.interval.ms"), Doc: "Shortest time between two assignments of a consumer group."},
+	{Name: "errors.deadletterqueue.copy.record.enable", Type: Boolean, Default: new("false"), Doc: "Whether a record that a share group gave up is copied whole to the dead letter topic."},
+	{Name: "errors.deadletterqueue.topic.name", Type: String, Default: new(""), Doc: "Topic for records that a share group gave up; empty for none."},
+	{Name: "share.assignment.interval.ms", Type: Int, Default: new("1000"), Alternates: synonym("group.share.assignment.interval.ms"), Doc: "Shortest time between two assignments of a share group."},
+	{Name: "share.delivery.count.limit", Type: Int, Default: new("5"), Alternates: synonym("group.share.delivery.count.limit"), Doc: "Deliveries of one record before a share group gives it up."},
+	{Name: "share.partition.max.record.locks", Type: Int, Default: new("2000"), Alternates: synonym("group.share.partition.max.record.locks"), Doc: "Records of a partition locked at once."},
+	{Name: "share.renew.acknowledge.enable", Type: Boolean, Default: new("true"), Doc: "Whether members of a share group may renew their locks."},
+	{Name: "streams.assignment.interval.ms", Type: Int, Default: new("1000"), Alternates: synonym("group.streams.assignment.interval.ms"), Doc: "Shortest time between two assignments of a streams group."},
+	{Name: "streams.assignor.name", Type: String, Default: new("sticky"), Alternates: synonym("group.streams.assignors"), Doc: "Assignor of a streams group."},
+	{Name: "streams.initial.rebalance.delay.ms", Type: Int, Default: new("3000"), Alternates: synonym("group.streams.initial.rebalance.delay.ms"), Doc: "Time a new streams group waits for more members."},
+	{Name: "streams.rack.aware.assignment.tags", Type: List, Default: new(""), Alternates: synonym("group.streams.rack.aware.assignment.tags"), Doc: "Client tags by which standby copies are spread."},
 }
 
 // ValidateGroup checks the overrides of one group: names, types, ranges, and the rules between values.

@@ -86,7 +86,7 @@ var ErrNoSecurityProtocol = errors.New("no security protocol is configured for t
 // SecurityProtocol returns the protocol of a listener by listener.security.protocol.map. A controller
 // listener that the map's default does not name is PLAINTEXT.
 func (b *Broker) SecurityProtocol(listener string) (SecurityProtocol, error) {
-	for _, pair := range b.List("listener.security.protocol.map") {
+	for _, pair := range SplitList(b.String("listener.security.protocol.map")) {
 		name, protocol, _ := strings.Cut(pair, ":")
 		if trimmedUpper(name) == trimmedUpper(listener) {
 			if p, ok := securityProtocols[trimmedUpper(protocol)]; ok {
