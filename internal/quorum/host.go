@@ -332,11 +332,7 @@ func (h *Host) run() error {
 		if err := h.settle(); err != nil {
 			return err
 		}
-		if h.machine.active {
-			timer.Reset(h.wakeUp(nextTick))
-		} else {
-			timer.Reset(time.Until(nextTick))
-		}
+		timer.Reset(h.wakeUp(nextTick))
 		var asked []*request
 		select {
 		case <-h.stop:

@@ -591,3 +591,7 @@ func TestHostStopsWhenItsDiskFails(t *testing.T) {
 	}
 	h.Close()
 }
+
+func newTestController(fs vfs.FS) *controller.Controller {
+	return controller.New(hostOptions(fs, Config{}).Controller)
+}
