@@ -7,9 +7,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/stelelog/stele/internal/broker"
+	"github.com/stelelog/stele/internal/controller"
 	"github.com/stelelog/stele/internal/coordinator"
 	"github.com/stelelog/stele/internal/group"
 	"github.com/stelelog/stele/internal/log"
+	"github.com/stelelog/stele/internal/quorum"
 	"github.com/stelelog/stele/internal/record"
 	"github.com/stelelog/stele/internal/replica"
 )
@@ -64,6 +66,42 @@ var sentinels = []struct {
 	{group.ErrUnstableOffsetCommit, kerr.UnstableOffsetCommit},
 
 	{broker.ErrNoController, kerr.RequestTimedOut},
+
+	{controller.ErrTopicAlreadyExists, kerr.TopicAlreadyExists},
+	{controller.ErrInvalidTopic, kerr.InvalidTopicException},
+	{controller.ErrInvalidPartitions, kerr.InvalidPartitions},
+	{controller.ErrInvalidReplicationFactor, kerr.InvalidReplicationFactor},
+	{controller.ErrInvalidReplicaAssignment, kerr.InvalidReplicaAssignment},
+	{controller.ErrInvalidConfig, kerr.InvalidConfig},
+	{controller.ErrInvalidRequest, kerr.InvalidRequest},
+	{controller.ErrPolicyViolation, kerr.PolicyViolation},
+	{controller.ErrUnknownTopicOrPartition, kerr.UnknownTopicOrPartition},
+	{controller.ErrUnknownTopicID, kerr.UnknownTopicID},
+	{controller.ErrTopicDeletionDisabled, kerr.TopicDeletionDisabled},
+	{controller.ErrNotController, kerr.NotController},
+	{controller.ErrFencedLeaderEpoch, kerr.FencedLeaderEpoch},
+	{controller.ErrInvalidUpdateVersion, kerr.InvalidUpdateVersion},
+	{controller.ErrIneligibleReplica, kerr.IneligibleReplica},
+	{controller.ErrNewLeaderElected, kerr.NewLeaderElected},
+	{controller.ErrStaleBrokerEpoch, kerr.StaleBrokerEpoch},
+	{controller.ErrBrokerIDNotRegistered, kerr.BrokerIDNotRegistered},
+	{controller.ErrDuplicateBrokerRegistration, kerr.DuplicateBrokerRegistration},
+	{controller.ErrInconsistentClusterID, kerr.InconsistentClusterID},
+	{controller.ErrInvalidRegistration, kerr.InvalidRegistration},
+	{controller.ErrUnsupportedVersion, kerr.UnsupportedVersion},
+	{controller.ErrFeatureUpdateFailed, kerr.FeatureUpdateFailed},
+	{controller.ErrElectionNotNeeded, kerr.ElectionNotNeeded},
+	{controller.ErrPreferredLeaderNotAvailable, kerr.PreferredLeaderNotAvailable},
+	{controller.ErrEligibleLeadersNotAvailable, kerr.EligibleLeadersNotAvailable},
+
+	{quorum.ErrNotLeaderOrFollower, kerr.NotLeaderForPartition},
+	{quorum.ErrBrokerNotAvailable, kerr.BrokerNotAvailable},
+	{quorum.ErrInconsistentClusterID, kerr.InconsistentClusterID},
+	{quorum.ErrInvalidRequest, kerr.InvalidRequest},
+	{quorum.ErrUnknownTopicOrPartition, kerr.UnknownTopicOrPartition},
+	{quorum.ErrSnapshotNotFound, kerr.SnapshotNotFound},
+	{quorum.ErrPositionOutOfRange, kerr.PositionOutOfRange},
+	{quorum.ErrClosed, kerr.NotController},
 	{context.DeadlineExceeded, kerr.RequestTimedOut},
 }
 
@@ -91,6 +129,8 @@ func protocolError(err error) *kerr.Error {
 		storage   *log.StorageError
 		broken    *log.CorruptError
 		beyond    *log.OffsetOutOfRangeError
+		fenced    *quorum.FencedLeaderEpochError
+		unknown   *quorum.UnknownLeaderEpochError
 	)
 	switch {
 	case errors.As(err, &corrupt):
@@ -107,6 +147,10 @@ func protocolError(err error) *kerr.Error {
 		return kerr.KafkaStorageError
 	case errors.As(err, &beyond):
 		return kerr.OffsetOutOfRange
+	case errors.As(err, &fenced):
+		return kerr.FencedLeaderEpoch
+	case errors.As(err, &unknown):
+		return kerr.UnknownLeaderEpoch
 	}
 	return kerr.UnknownServerError
 }
@@ -118,3 +162,6 @@ func errorCode(err error) int16 {
 	}
 	return 0
 }
+
+// ErrorCode is the table as a function, for parts that fill in answers themselves.
+func ErrorCode(err error) int16 { return errorCode(err) }

@@ -17,7 +17,7 @@ import (
 // (KIP-590).
 var forwardedKeys = []int16{
 	int16(kmsg.CreateTopics), int16(kmsg.DeleteTopics), int16(kmsg.AlterConfigs), int16(kmsg.CreatePartitions),
-	int16(kmsg.IncrementalAlterConfigs), int16(kmsg.AlterClientQuotas), int16(kmsg.DescribeQuorum), int16(kmsg.UpdateFeatures),
+	int16(kmsg.IncrementalAlterConfigs), int16(kmsg.DescribeQuorum), int16(kmsg.UpdateFeatures),
 }
 
 // forwardTimeout bounds how long a request waits for a controller to take it.
@@ -97,19 +97,6 @@ func failedResponse(req kmsg.Request, code int16) kmsg.Response {
 			t := kmsg.NewIncrementalAlterConfigsResponseResource()
 			t.ResourceType, t.ResourceName, t.ErrorCode = resource.ResourceType, resource.ResourceName, code
 			resp.Resources = append(resp.Resources, t)
-		}
-		return resp
-	case *kmsg.AlterClientQuotasRequest:
-		resp := req.ResponseKind().(*kmsg.AlterClientQuotasResponse)
-		for _, entry := range req.Entries {
-			t := kmsg.NewAlterClientQuotasResponseEntry()
-			for _, e := range entry.Entity {
-				entity := kmsg.NewAlterClientQuotasResponseEntryEntity()
-				entity.Type, entity.Name = e.Type, e.Name
-				t.Entity = append(t.Entity, entity)
-			}
-			t.ErrorCode = code
-			resp.Entries = append(resp.Entries, t)
 		}
 		return resp
 	case *kmsg.DescribeQuorumRequest:

@@ -1,0 +1,123 @@
+package server
+
+import (
+	"net"
+
+	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stelelog/stele/internal/security"
+	"github.com/stelelog/stele/internal/wire"
+)
+
+// envelope answers a request that a broker forwards on behalf of a client
+// (KIP-590): it is authorized as from that client, and its answer travels back
+// whole.
+func (a *ControllerAPI) envelope(r *Request) kmsg.Response {
+	req := r.Msg.(*kmsg.EnvelopeRequest)
+	resp := req.ResponseKind().(*kmsg.EnvelopeResponse)
+	data, err := a.openEnvelope(r, req)
+	if err != nil {
+		resp.ErrorCode = err.Code
+		return resp
+	}
+	resp.ResponseData = data
+	return resp
+}
+
+func (a *ControllerAPI) openEnvelope(r *Request, req *kmsg.EnvelopeRequest) ([]byte, *kerr.Error) {
+	if !r.mayCluster(security.ClusterAction) {
+		return nil, kerr.ClusterAuthorizationFailed
+	}
+	principal, ok := decodePrincipal(req.RequestPrincipal)
+	if !ok {
+		return nil, kerr.PrincipalDeserializationFailure
+	}
+	if n := len(req.ClientHostAddress); n != net.IPv4len && n != net.IPv6len {
+		return nil, kerr.InvalidRequest
+	}
+	var names wire.Names
+	header, body, err := wire.DecodeRequestHeader(req.RequestData, &names)
+	if err != nil {
+		return nil, kerr.UnsupportedVersion
+	}
+	handle, forwardable := controllerHandlers[header.Key]
+	if !forwardable {
+		return nil, kerr.InvalidRequest
+	}
+	api, known := wire.Lookup(header.Key)
+	if !known || !api.Supports(header.Version) {
+		return nil, kerr.UnsupportedVersion
+	}
+	message := kmsg.RequestForKey(header.Key)
+	message.SetVersion(header.Version)
+	if err := message.ReadFrom(body); err != nil {
+		return nil, kerr.UnsupportedVersion
+	}
+	inner := &Request{
+		Key: header.Key, Version: header.Version, CorrelationID: header.CorrelationID, ClientID: header.ClientID,
+		Principal: principal, Listener: r.Listener, Scope: r.Scope, ClientAddr: net.IP(req.ClientHostAddress), ConnID: r.ConnID,
+		Received: r.Received, Size: len(req.RequestData), Msg: message, conn: r.conn,
+	}
+	answer := handle(a, inner)
+	answer.SetVersion(header.Version)
+	if saysNotController(answer) {
+		return nil, kerr.NotController
+	}
+	data := wire.AppendResponseHeader(nil, header.Key, header.CorrelationID, answer.IsFlexible())
+	return answer.AppendTo(data), nil
+}
+
+// decodePrincipal reads DefaultPrincipalData, version 0.
+func decodePrincipal(data []byte) (security.Principal, bool) {
+	reader := kbin.Reader{Src: data}
+	version := reader.Int16()
+	principal := security.Principal{Type: reader.CompactString(), Name: reader.CompactString()}
+	reader.Bool()
+	kmsg.SkipTags(&reader)
+	return principal, reader.Complete() == nil && version == 0
+}
+
+// saysNotController looks for NOT_CONTROLLER in an answer, at the top or in an item:
+// the broker then looks for the controller and sends the request again.
+func saysNotController(resp kmsg.Response) bool {
+	code := kerr.NotController.Code
+	switch resp := resp.(type) {
+	case *kmsg.CreateTopicsResponse:
+		for i := range resp.Topics {
+			if resp.Topics[i].ErrorCode == code {
+				return true
+			}
+		}
+	case *kmsg.DeleteTopicsResponse:
+		for i := range resp.Topics {
+			if resp.Topics[i].ErrorCode == code {
+				return true
+			}
+		}
+	case *kmsg.CreatePartitionsResponse:
+		for i := range resp.Topics {
+			if resp.Topics[i].ErrorCode == code {
+				return true
+			}
+		}
+	case *kmsg.AlterConfigsResponse:
+		for i := range resp.Resources {
+			if resp.Resources[i].ErrorCode == code {
+				return true
+			}
+		}
+	case *kmsg.IncrementalAlterConfigsResponse:
+		for i := range resp.Resources {
+			if resp.Resources[i].ErrorCode == code {
+				return true
+			}
+		}
+	case *kmsg.UpdateFeaturesResponse:
+		return resp.ErrorCode == code
+	case *kmsg.DescribeQuorumResponse:
+		return resp.ErrorCode == code
+	}
+	return false
+}
