@@ -1,0 +1,29 @@
+// Package telemetry is how a node shows what it is doing: its log, its metrics, whether it is ready, and the
+// HTTP endpoint for all of these. What is worth telling is decided by the packages that know.
+package telemetry
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+)
+
+// NewLogger returns a logger that writes to w. format is text or json; level is debug, info, warn or error,
+// in any case, and empty values mean text and info.
+func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
+	var l slog.Level
+	if level != "" {
+		if err := l.UnmarshalText([]byte(level)); err != nil {
+			return nil, fmt.Errorf("log level %q is not debug, info, warn or error", level)
+		}
+	}
+	opts := &slog.HandlerOptions{Level: l}
+	switch strings.ToLower(format) {
+	case "", "text":
+		return slog.New(slog.NewTextHandler(w, opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, opts)), nil
+	}
+	return nil, fmt.Errorf("log format %q is not text or json", format)
+}

@@ -1,0 +1,113 @@
+package telemetry
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// /readyz is 503 with a line for each condition that does not hold, 200 when all do, and 503 again when one
+// is lost; /healthz and /metrics answer throughout.
+func TestEndpoint(t *testing.T) {
+	t.Parallel()
+	ready := NewReadiness("metadata", "listeners")
+	metrics := NewRegistry()
+	e, err := Start("127.0.0.1:0", Handler(metrics, ready))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := e.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	base := "http://" + e.Addr().String()
+	code, body := get(t, base+"/readyz")
+	if code != 503 || body != "listeners: has not been reached yet\nmetadata: has not been reached yet\n" {
+		t.Fatalf("%d %q", code, body)
+	}
+	ready.Met("listeners")
+	ready.Met("metadata")
+	if code, body = get(t, base+"/readyz"); code != 200 || body != "ready\n" {
+		t.Fatalf("%d %q", code, body)
+	}
+	ready.NotMet("metadata", "is 12 s behind")
+	if code, body = get(t, base+"/readyz"); code != 503 || body != "metadata: is 12 s behind\n" {
+		t.Fatalf("%d %q", code, body)
+	}
+	if code, _ = get(t, base+"/healthz"); code != 200 {
+		t.Fatalf("healthz: %d", code)
+	}
+	if code, body = get(t, base+"/metrics"); code != 200 || !strings.Contains(body, "\ngo_goroutines ") {
+		t.Fatalf("metrics: %d %q", code, body)
+	}
+	if code, body = get(t, base+"/debug/pprof/"); code != 200 || !strings.Contains(body, "goroutine") {
+		t.Fatalf("pprof: %d", code)
+	}
+	if _, err := Start(e.Addr().String(), nil); err == nil || !strings.Contains(err.Error(), "http.listen") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// Samples come out by family and in order, with labels that hold any bytes.
+func TestMetricsText(t *testing.T) {
+	t.Parallel()
+	var r Registry
+	m := Metric{"stele_things_total", "Things, \\ and\nmore.", Counter}
+	r.Register(func(emit Emit) { emit(m, 3, "name", "b", "other", "x") })
+	r.Register(func(emit Emit) {
+		emit(m, 1.5, "name", "a\"\n\\\xff", "other", "")
+		emit(Metric{"stele_a_bytes", "A.", Gauge}, 1<<40)
+	})
+	var out bytes.Buffer
+	if err := r.WriteText(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := "# HELP stele_a_bytes A.\n# TYPE stele_a_bytes gauge\nstele_a_bytes 1.099511627776e+12\n" +
+		"# HELP stele_things_total Things, \\\\ and\\nmore.\n# TYPE stele_things_total counter\n" +
+		"stele_things_total{name=\"a\\\"\\n\\\\\uFFFD\",other=\"\"} 1.5\nstele_things_total{name=\"b\",other=\"x\"} 3\n"
+	if out.String() != want {
+		t.Fatalf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+// Formats and levels are what the settings say; anything else is refused by name.
+func TestNewLogger(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	log, err := NewLogger(&out, "JSON", "warn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info("quiet")
+	log.Warn("loud", "epoch", 3)
+	if got := out.String(); strings.Contains(got, "quiet") || !strings.Contains(got, `"msg":"loud","epoch":3`) {
+		t.Fatalf("got %q", got)
+	}
+	for _, bad := range [][2]string{{"xml", ""}, {"", "loudest"}} {
+		if _, err := NewLogger(&out, bad[0], bad[1]); err == nil {
+			t.Errorf("%v is accepted", bad)
+		}
+	}
+}
