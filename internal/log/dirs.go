@@ -125,6 +125,7 @@ func (d *Dirs) lockDir(ld *logDir) error {
 	if err := d.o.FS.MkdirAll(ld.path, 0o755); err != nil {
 		return err
 	}
+	_ = d.o.FS.SyncDir(filepath.Dir(ld.path)) // the parent is not ours: it may not be readable
 	lock, err := d.o.FS.Lock(filepath.Join(ld.path, LockName))
 	if err != nil {
 		return err

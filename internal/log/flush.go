@@ -191,7 +191,8 @@ func (l *Log) closeClean() error {
 func (l *Log) closeFiles() {
 	l.closed = true
 	none := &View{LogStartOffset: l.logStart, LocalLogStartOffset: l.logStart, EndOffset: l.leo, HighWatermark: l.hw,
-		LastStableOffset: l.hw, Epochs: l.epochs, log: l, list: newSegmentList(nil), closed: true}
+		LastStableOffset: l.hw, Epochs: l.epochs, log: l, list: newSegmentList(nil), closed: true,
+		firstBase: l.list.segs[0].base}
 	none.refs.Store(1)
 	if old := l.cur.Swap(none); old != nil {
 		old.Release()

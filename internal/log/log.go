@@ -135,7 +135,7 @@ func (l *Log) publish() {
 	v := &View{
 		LogStartOffset: l.logStart, LocalLogStartOffset: l.logStart, EndOffset: l.leo, HighWatermark: l.hw,
 		LastStableOffset: l.lastStableOffset(), Epochs: l.epochs, log: l, list: l.list, active: l.active,
-		Size: l.sealedSize + l.active.size,
+		Size: l.sealedSize + l.active.size, firstBase: l.list.segs[0].base,
 	}
 	v.refs.Store(1)
 	l.list.refs.Add(1)

@@ -49,7 +49,7 @@ func (l *Log) moveLogStart(offset int64, reason string) {
 // LogStartToSave is the log start, when it must be kept in log-start-offset-checkpoint: no segment's name tells it.
 func (l *Log) LogStartToSave() (int64, bool) {
 	v := l.cur.Load()
-	return v.LogStartOffset, len(v.list.segs) > 0 && v.LogStartOffset > v.list.segs[0].base
+	return v.LogStartOffset, v.LogStartOffset > v.firstBase
 }
 
 // Retain deletes the oldest segments that lie below the log start, are too much (retention.bytes) or too old

@@ -62,7 +62,7 @@ func TestTruncationUnderSlowReaders(t *testing.T) {
 				}()
 			}
 			rng := rand.New(rand.NewPCG(1, 2))
-			for gen := 1; gen < 60; gen++ {
+			for gen := 1; gen < 25; gen++ {
 				cut := int64(rng.IntN(n))
 				if err := x.log.TruncateTo(cut, "test"); err != nil {
 					t.Fatal(err)

@@ -27,8 +27,10 @@ type View struct {
 	log    *Log
 	list   *segmentList
 	active segmentState
-	closed bool
-	refs   atomic.Int64
+	// firstBase is the first segment's base; a closed log's view has it without having the segment.
+	firstBase int64
+	closed    bool
+	refs      atomic.Int64
 }
 
 // acquire adds a reader, unless the last one has gone: then the view is no longer the published one, and the
