@@ -148,15 +148,11 @@ func (m *Manager) drop(p *Partition, err error, cause string) {
 	}
 }
 
-// dropMoved removes the replicas that other brokers have now, or that belong to an earlier incarnation of the topic.
+// dropMoved removes the replicas that other brokers have now.
 func (m *Manager) dropMoved(changed []assignment) {
 	for _, a := range changed {
 		p := m.hosted(a)
-		switch {
-		case p == nil:
-		case p.topicID != a.topic.ID:
-			m.drop(p, ErrUnknownTopicOrPartition, "topic recreated")
-		case !slices.Contains(a.state.Replicas, m.o.BrokerID):
+		if p != nil && !slices.Contains(a.state.Replicas, m.o.BrokerID) {
 			m.drop(p, &NotLeaderOrFollowerError{Topic: p.topic, Partition: p.id,
 				Current: LeaderAndEpoch{Leader: a.state.Leader, Epoch: a.state.LeaderEpoch}}, "reassigned to other brokers")
 		}

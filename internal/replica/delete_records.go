@@ -84,8 +84,6 @@ func (m *Manager) DeleteRecords(ctx context.Context, timeout time.Duration, req 
 			expired = true
 		case <-ctx.Done():
 			expired = true
-		case <-m.closing:
-			expired = true
 		}
 	}
 }

@@ -43,7 +43,8 @@ func (m *Manager) DescribeLogDirs() []LogDirDescription {
 		out = append(out, LogDirDescription{Path: path, Total: -1, Usable: -1, Err: &log.StorageError{Dir: path, Op: "use", Err: errOffline, Offline: true}})
 	}
 	for _, p := range m.partitions() {
-		at := slices.IndexFunc(out, func(d LogDirDescription) bool { return d.Path == p.directory() })
+		path := p.directory()
+		at := slices.IndexFunc(out, func(d LogDirDescription) bool { return d.Path == path })
 		if at < 0 || out[at].Err != nil || p.Err() != nil {
 			continue
 		}

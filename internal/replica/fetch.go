@@ -83,7 +83,7 @@ func (r *FetchResult) bytes() (n int) {
 }
 
 // Fetch reads all partitions. It answers at once when there are MinBytes, or an error, divergence or preferred replica
-// in some partition; otherwise it waits for more, no longer than MaxWait, and until ctx is done or the manager closes.
+// in some partition; otherwise it waits for more, no longer than MaxWait, and until ctx is done.
 // No log is held while it waits.
 func (m *Manager) Fetch(ctx context.Context, req FetchRequest) *FetchResult {
 	req.MaxBytes = min(req.MaxBytes, m.o.FetchMaxBytes)
@@ -116,8 +116,6 @@ func (m *Manager) Fetch(ctx context.Context, req FetchRequest) *FetchResult {
 		case <-timer.C:
 			expired = true
 		case <-ctx.Done():
-			return res
-		case <-m.closing:
 			return res
 		}
 	}
