@@ -310,10 +310,31 @@ func TestRevertEqualsFreshReplay(t *testing.T) {
 			if len(k.log) > before {
 				batches = append(batches, slices.Clone(k.log[before:]))
 			}
+			checkPartitions(rt, k.c.Image())
 			sameImage(rt, k.c.Image(), slices.Concat(batches...))
 			sameImage(rt, k.c.Committed(), slices.Concat(batches[:committed]...))
 		}
 	})
+}
+
+// checkPartitions looks at what holds for every partition after every request: the ISR is a part of the
+// replicas and, without eligible leaders, never empty; the leader is in it, registered and not fenced.
+func checkPartitions(t *rapid.T, img *metadata.Image) {
+	t.Helper()
+	for _, topic := range img.Topics().All() {
+		for _, p := range topic.Partitions().All() {
+			if len(p.ISR) == 0 || !containsAll(p.Replicas, p.ISR) || len(p.Directories) != len(p.Replicas) {
+				t.Fatalf("%s: %+v", topic.Name, p)
+			}
+			if p.Leader == metadata.NoLeader {
+				continue
+			}
+			b, ok := img.Broker(p.Leader)
+			if !ok || b.Fenced || !slices.Contains(p.ISR, p.Leader) || p.LeaderEpoch > p.PartitionEpoch {
+				t.Fatalf("%s: %+v, leader %+v", topic.Name, p, b)
+			}
+		}
+	}
 }
 
 func sameImage(t *rapid.T, got *metadata.Image, recs []metadata.Record) {
