@@ -1,6 +1,9 @@
 package metadata
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Names of features.
 const (
@@ -137,4 +140,26 @@ func SupportedFeature(name string) (Feature, bool) {
 		}
 	}
 	return Feature{Name: name}, false
+}
+
+// UnsupportedFeatureError is a finalized feature at a level that this release does not serve.
+type UnsupportedFeatureError struct {
+	Name     string
+	Level    int16
+	Min, Max int16
+}
+
+func (e *UnsupportedFeatureError) Error() string {
+	return fmt.Sprintf("%s is finalized at level %d, this release supports %d to %d", e.Name, e.Level, e.Min, e.Max)
+}
+
+// CheckFeatures says whether all finalized features are at levels that this release serves. A controller
+// must not work on an image for which this is an *UnsupportedFeatureError.
+func (i *Image) CheckFeatures() error {
+	for name, level := range i.features.All() {
+		if f, _ := SupportedFeature(name); level < f.Min || level > f.Max {
+			return &UnsupportedFeatureError{name, level, f.Min, f.Max}
+		}
+	}
+	return nil
 }

@@ -388,3 +388,17 @@ func TestM011_record_versions_by_level(t *testing.T) {
 		}
 	}
 }
+
+// A log of another release may finalize what this one does not serve; that is told by name and range.
+func TestUnsupportedFeatures(t *testing.T) {
+	t.Parallel()
+	img := replayAll(t, EmptyImage(), 0, []Record{&FeatureLevelRecord{Name: FeatureMetadataVersion, FeatureLevel: 33}})
+	if err := img.CheckFeatures(); err != nil {
+		t.Error(err)
+	}
+	var ue *UnsupportedFeatureError
+	img = replayAll(t, img, 1, []Record{&FeatureLevelRecord{Name: "of.another.release", FeatureLevel: 1}})
+	if err := img.CheckFeatures(); !errors.As(err, &ue) || ue.Name != "of.another.release" || ue.Level != 1 {
+		t.Error(err)
+	}
+}
