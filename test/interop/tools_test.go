@@ -91,7 +91,7 @@ func TestTools(t *testing.T) {
 		{name: "groups-describe-reset", tool: "ConsumerGroupCommand", at: server, args: "--describe --group tools-group",
 			want: []string{`tools-group\s+tools\s+0\s+3\s+14\s+11\s`}},
 		{name: "groups-offsets-topic", tool: "ConsoleConsumer", at: server,
-			args: "--topic __consumer_offsets --from-beginning --max-messages 1 --timeout-ms 10000 --formatter org.apache.kafka.tools.consumer.OffsetsMessageFormatter",
+			args: "--topic __consumer_offsets --from-beginning --timeout-ms 3000 --formatter org.apache.kafka.tools.consumer.OffsetsMessageFormatter",
 			want: []string{`"group":"tools-group","topic":"tools","partition":\d`}},
 		{name: "groups-delete-offsets", tool: "ConsumerGroupCommand", at: server, args: "--delete-offsets --group tools-group --topic tools",
 			want: []string{`tools\s+0\s+Successful`}},
