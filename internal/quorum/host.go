@@ -507,7 +507,7 @@ func (h *Host) applied(c committed) error {
 
 // restored takes over a snapshot that the leader sent.
 func (h *Host) restored(at position) error {
-	if err := h.keeper.reload(); err != nil {
+	if err := h.keeper.reload(h.o.Now()); err != nil {
 		return err
 	}
 	if err := h.machine.load(h.o.FS, h.node.store.dir, at); err != nil {

@@ -75,14 +75,35 @@ type retiredSnapshot struct {
 
 func newKeeper(fsys vfs.FS, dir string, store *storage, rules SnapshotRules, now time.Time, logger *slog.Logger) (*keeper, error) {
 	k := &keeper{fs: fsys, dir: dir, store: store, rules: rules, log: logger, since: now, finished: make(chan snapshotOutcome, 1)}
-	return k, k.reload()
+	return k, k.reload(now)
 }
 
-// reload reads which snapshots there are.
-func (k *keeper) reload() (err error) {
-	k.list, err = listSnapshots(k.fs, k.dir)
-	k.bytes = 0
-	return err
+// reload reads which snapshots there are, and retires those that the log's start has passed by, as it does when a
+// leader's snapshot was installed.
+func (k *keeper) reload(now time.Time) error {
+	found, err := listSnapshots(k.fs, k.dir)
+	if err != nil {
+		return err
+	}
+	k.bytes, k.list = 0, nil
+	for _, id := range found {
+		if id.EndOffset >= k.store.state.base.EndOffset {
+			k.list = append(k.list, id)
+		} else if err := k.remove(id, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove takes a snapshot out of use; its file goes later, as somebody may be reading it.
+func (k *keeper) remove(id SnapshotID, now time.Time) error {
+	name := filepath.Join(k.dir, id.String()+deletedSuffix)
+	if err := k.fs.Rename(filepath.Join(k.dir, id.file()), name); err != nil {
+		return err
+	}
+	k.retired = append(k.retired, retiredSnapshot{name: name, due: now.Add(k.rules.DeleteDelay)})
+	return nil
 }
 
 // grew counts bytes of the log that the newest snapshot does not hold.
@@ -178,13 +199,8 @@ func (k *keeper) retire(now time.Time) error {
 		return err
 	}
 	k.log.Info("metadata log start moved", "topic", TopicName, "partition", 0, "from", from, "to", base.EndOffset, "cause", "retention", "snapshot", oldest.String())
-	name := filepath.Join(k.dir, oldest.String()+deletedSuffix)
-	if err := k.fs.Rename(filepath.Join(k.dir, oldest.file()), name); err != nil {
-		return err
-	}
 	k.list = slices.Clone(k.list[1:])
-	k.retired = append(k.retired, retiredSnapshot{name: name, due: now.Add(k.rules.DeleteDelay)})
-	return nil
+	return k.remove(oldest, now)
 }
 
 // sweep removes retired snapshots whose time has come.
@@ -216,10 +232,16 @@ func (h *Host) keep(now time.Time) error {
 func (h *Host) snapshotFinished(s snapshotOutcome) error {
 	h.keeper.running = false
 	if s.err != nil {
-		return s.err
+		// The log is whole without it. If the disk is going, the next append says so; if it is full, retention of
+		// others may free it before the next snapshot is due.
+		h.log.Error("metadata snapshot failed", "endOffset", s.place.EndOffset, "epoch", s.place.Term, "error", s.err)
+		return nil
 	}
-	if s.place.EndOffset <= h.node.store.state.snapshot.EndOffset {
-		return nil // the leader's snapshot came in between; the file goes at the next start
+	if newest := h.node.store.state.snapshot; s.place == newest {
+		return nil
+	} else if s.place.EndOffset <= newest.EndOffset {
+		// The leader's snapshot came in between, and the log starts there.
+		return h.keeper.remove(s.place.snapshotID(), h.o.Now())
 	}
 	if err := h.node.store.snapshotTaken(s.place, s.membership, s.voters); err != nil {
 		return err

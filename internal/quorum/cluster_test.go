@@ -1,0 +1,253 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stelelog/stele/internal/controller"
+	"github.com/stelelog/stele/internal/metadata"
+	"github.com/stelelog/stele/internal/vfs"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// memNetwork carries messages between hosts in one process, each way in order, as long as neither side is cut off.
+type memNetwork struct {
+	mu    sync.Mutex
+	hosts map[int32]*Host
+	cut   map[int32]bool
+	wg    sync.WaitGroup
+}
+
+// memTransport is one host's end of it.
+type memTransport struct {
+	network *memNetwork
+	self    Identity
+}
+
+func (t *memTransport) Send(to Voter, messages []*pb.Message) {
+	t.network.mu.Lock()
+	defer t.network.mu.Unlock()
+	target := t.network.hosts[to.VoterID]
+	if target == nil || t.network.cut[to.VoterID] || t.network.cut[t.self.NodeID] {
+		return
+	}
+	copies := make([]*pb.Message, len(messages))
+	for i, m := range messages {
+		copies[i] = proto.Clone(m).(*pb.Message)
+	}
+	t.network.wg.Go(func() {
+		// A host that is gone loses what is sent to it, as any network would.
+		_ = target.Receive(t.self, copies)
+	})
+}
+
+func (n *memNetwork) setCut(id int32, cut bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cut[id] = cut
+}
+
+// testCluster is three hosts on three disks. It must be used inside a synctest bubble.
+type testCluster struct {
+	t       *testing.T
+	network *memNetwork
+	disks   map[int32]*vfs.Mem
+	config  Config
+}
+
+func newTestCluster(t *testing.T, c Config) *testCluster {
+	tc := &testCluster{t: t, network: &memNetwork{hosts: map[int32]*Host{}, cut: map[int32]bool{}}, disks: map[int32]*vfs.Mem{}, config: c}
+	for id := int32(1); id <= 3; id++ {
+		disk := vfs.NewMem()
+		if err := disk.MkdirAll(metaDir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		err := Format(FormatOptions{FS: disk, Dir: metaDir, Identity: identityOf(testVoter(id)), Voters: testVoters(1, 2, 3), Bootstrap: metadata.BootstrapRecords(metadata.LevelLatest)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := disk.SyncDir("/"); err != nil {
+			t.Fatal(err)
+		}
+		tc.disks[id] = disk
+		tc.start(id)
+	}
+	return tc
+}
+
+func (tc *testCluster) start(id int32) {
+	o := hostOptions(tc.disks[id], tc.config)
+	o.Identity, o.Controller.NodeID = identityOf(testVoter(id)), id
+	o.Transport = &memTransport{network: tc.network, self: o.Identity}
+	h, err := Open(o)
+	if err != nil {
+		tc.t.Fatalf("voter %d: %v", id, err)
+	}
+	tc.network.mu.Lock()
+	tc.network.hosts[id] = h
+	tc.network.mu.Unlock()
+	h.Start()
+}
+
+// kill stops a host as kill -9 with a loss of power does; start brings it back.
+func (tc *testCluster) kill(id int32) {
+	image := tc.disks[id].CrashClone(vfs.LoseUnsynced, 1)
+	tc.network.mu.Lock()
+	h := tc.network.hosts[id]
+	delete(tc.network.hosts, id)
+	tc.network.mu.Unlock()
+	if err := h.Close(); err != nil {
+		tc.t.Fatal(err)
+	}
+	tc.disks[id] = image
+}
+
+func (tc *testCluster) close() {
+	for id := range tc.disks {
+		if tc.network.hosts[id] != nil {
+			tc.kill(id)
+		}
+	}
+	tc.network.wg.Wait()
+}
+
+// leader waits until one host, other than those named, is the active controller.
+func (tc *testCluster) leader(not ...int32) (int32, *Host) {
+	deadline := time.Now().Add(time.Minute)
+	for time.Now().Before(deadline) {
+		for id, h := range tc.network.hosts {
+			if s := h.Status(); s.Active && (len(not) == 0 || id != not[0]) {
+				return id, h
+			}
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	tc.t.Fatal("no leader within a minute")
+	return 0, nil
+}
+
+// change sets a config value through whoever leads, asking again until it is answered.
+func (tc *testCluster) change(topic, value string) {
+	for range 100 {
+		_, h := tc.leader()
+		_, err := setConfig(tc.t, h, topic, value)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, ErrNotController) {
+			tc.t.Fatal(err)
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+	tc.t.Fatalf("%s=%s is never answered", topic, value)
+}
+
+// agree waits until all hosts have applied the same and compares their images.
+func (tc *testCluster) agree() {
+	deadline := time.Now().Add(time.Minute)
+	for time.Now().Before(deadline) {
+		_, leader := tc.leader()
+		want := leader.Committed()
+		same := true
+		for _, h := range tc.network.hosts {
+			same = same && h.Committed().Offset() == want.Offset()
+		}
+		if same {
+			for _, h := range tc.network.hosts {
+				sameImage(tc.t, h.Committed(), want)
+			}
+			return
+		}
+		<-time.After(7 * time.Millisecond)
+	}
+	tc.t.Fatal("the hosts do not agree within a minute")
+}
+
+// Three hosts: the leader is killed again and again, each time another takes over, everything answered is there, and
+// in the end all have one image. The killed one catches up, by snapshot where the log is gone.
+func TestHostsSurviveTheirLeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tc := newTestCluster(t, Config{SegmentBytes: 1 << 13, Snapshots: SnapshotRules{BytesBetween: 2000, RetentionBytes: 4000}})
+		defer tc.close()
+		installed := false
+		for round := range 6 {
+			id, h := tc.leader()
+			epoch := h.Status().LeaderEpoch
+			for i := range 10 {
+				tc.change(fmt.Sprint("topic-", i), fmt.Sprint(round, "-", i))
+			}
+			tc.kill(id)
+			_, next := tc.leader(id)
+			if next.Status().LeaderEpoch <= epoch {
+				t.Errorf("epoch %d follows %d", next.Status().LeaderEpoch, epoch)
+			}
+			for i := range 10 {
+				if got := configOf(next.Committed(), fmt.Sprint("topic-", i)); got != fmt.Sprint(round, "-", i) {
+					t.Errorf("round %d: topic-%d is %q after the leader died", round, i, got)
+				}
+			}
+			for i := range 40 {
+				tc.change(fmt.Sprint("other-", i), fmt.Sprint(round))
+			}
+			behind := configOf(next.Committed(), "other-0")
+			tc.start(id)
+			tc.agree()
+			view := tc.network.hosts[id].node.store.log.View()
+			installed = installed || view.LogStartOffset > 0 && behind != ""
+			view.Release()
+		}
+		if !installed {
+			t.Error("nobody ever caught up by a snapshot: the test shows too little")
+		}
+	})
+}
+
+// A leader that is cut off answers ErrNotController to whoever waits, forgets what was not committed, and follows the
+// next leader once it can.
+func TestHostRevertsWhenDeposed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tc := newTestCluster(t, Config{})
+		defer tc.close()
+		tc.change("a", "before")
+		id, old := tc.leader()
+		tc.network.setCut(id, true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := old.Do(ctx, func(_ *controller.Controller, _ time.Time, _ int64) (controller.Result, error) {
+			return controller.Result{Records: []metadata.Record{&metadata.ConfigRecord{
+				ResourceType: metadata.ResourceTopic, ResourceName: "a", Name: "retention.ms", Value: new("lost"),
+			}}}, nil
+		})
+		if !errors.Is(err, ErrNotController) {
+			t.Errorf("a change nobody else saw is answered %v", err)
+		}
+		if got := configOf(old.Committed(), "a"); got != "before" {
+			t.Errorf("the deposed controller shows %q", got)
+		}
+		if next, _ := tc.leader(id); next == id {
+			t.Error("a leader that is cut off stays")
+		}
+		for range 100 {
+			_, h := tc.leader(id)
+			if _, err := setConfig(t, h, "a", "after"); err == nil {
+				break
+			}
+			<-time.After(50 * time.Millisecond)
+		}
+		req := fetchRequest(17, old.Status().LeaderEpoch, 0, 0)
+		if p := fetchOne(t, old, req); p.ErrorCode != 6 {
+			t.Errorf("a follower answers a fetch with %d", p.ErrorCode)
+		}
+		tc.network.setCut(id, false)
+		tc.agree()
+		if got := configOf(old.Committed(), "a"); got != "after" {
+			t.Errorf("the deposed controller ends with %q", got)
+		}
+	})
+}
