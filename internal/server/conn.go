@@ -132,13 +132,14 @@ func (c *conn) read() error {
 		if err != nil {
 			return err
 		}
-		r.reply = true
+		var end error
 		if key == wire.KeyProduce {
 			r.resp, r.ran = c.run(r), true
+			end = r.resp.closing
 		}
-		c.queue <- r // never full: await has counted
-		if r.ran && r.resp.closing != nil {
-			return r.resp.closing
+		c.queue <- r // never full: await has counted; from here on r is the answerer's
+		if end != nil {
+			return end
 		}
 	}
 }

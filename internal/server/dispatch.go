@@ -54,7 +54,6 @@ type Request struct {
 	grant Grant
 	resp  Response
 	ran   bool // Handle has been called already
-	reply bool // an answer is due
 }
 
 // Context ends when the client has gone, or the server wants parked requests to come to an end.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stelelog/stele/internal/telemetry"
 	"github.com/stelelog/stele/internal/wire"
 )
 
@@ -87,4 +88,25 @@ func (s *Server) Stats() Stats {
 	defer m.mu.Unlock()
 	out.Accepted, out.Refused, out.Software = maps.Clone(m.accepted), maps.Clone(m.refused), maps.Clone(m.software)
 	return out
+}
+
+// Collect gives the server's numbers to a telemetry.Registry.
+func (s *Server) Collect(emit telemetry.Emit) {
+	st := s.Stats()
+	emit(telemetry.Metric{Name: "stele_connections", Help: "Open connections.", Kind: telemetry.Gauge}, float64(st.Connections))
+	emit(telemetry.Metric{Name: "stele_request_memory_bytes", Help: "Memory taken from the request budget.", Kind: telemetry.Gauge}, float64(st.RequestMemory))
+	emit(telemetry.Metric{Name: "stele_handler_panics_total", Help: "Handlers that panicked; each cost one connection.", Kind: telemetry.Counter}, float64(st.Panics))
+	for listener, n := range st.Accepted {
+		emit(telemetry.Metric{Name: "stele_connections_accepted_total", Help: "Connections accepted.", Kind: telemetry.Counter}, float64(n), "listener", listener)
+	}
+	for limit, n := range st.Refused {
+		emit(telemetry.Metric{Name: "stele_connections_refused_total", Help: "Connections closed at once, by the limit they met.", Kind: telemetry.Counter}, float64(n), "limit", limit)
+	}
+	for api, a := range st.Requests {
+		emit(telemetry.Metric{Name: "stele_requests_total", Help: "Requests answered.", Kind: telemetry.Counter}, float64(a.Count), "api", api)
+		emit(telemetry.Metric{Name: "stele_request_seconds_total", Help: "Time from requests' last byte in to their answers' last byte out.", Kind: telemetry.Counter}, a.Time.Seconds(), "api", api)
+	}
+	for software, n := range st.Software {
+		emit(telemetry.Metric{Name: "stele_client_software_total", Help: "Connections by what their clients say they are.", Kind: telemetry.Counter}, float64(n), "name", software[0], "version", software[1])
+	}
 }
