@@ -219,7 +219,7 @@ func (c *Controller) UnregisterBroker(at At, id int32) Result {
 	}
 	o.leaveISRs(id, true)
 	o.add(&metadata.UnregisterBrokerRecord{BrokerID: id, BrokerEpoch: b.Epoch})
-	return o.result(true, nil)
+	return o.result(false, nil)
 }
 
 // HeartbeatReply answers BrokerHeartbeat.
@@ -249,7 +249,9 @@ func (c *Controller) Heartbeat(at At, req *kmsg.BrokerHeartbeatRequest) Result {
 			k.shutdownOffset = at.Next + int64(len(o.recs))
 		}
 	}
-	return o.result(true, reply)
+	// Not atomic: a broker may be in the ISR of more partitions than one batch holds. A cut leaves it unfenced
+	// with fewer leaderships, which its next heartbeat carries on from.
+	return o.result(false, reply)
 }
 
 // nextState moves a broker between fenced, unfenced and shutting down.

@@ -411,3 +411,33 @@ func TestM005_bootstrap_records(t *testing.T) {
 		t.Error("no deadline")
 	}
 }
+
+// A controller registers, below level 15 it cannot, and it is unregistered unless it is a voter or not known.
+func TestControllerRegistration(t *testing.T) {
+	t.Parallel()
+	k := newCluster(t)
+	req := kmsg.NewPtrControllerRegistrationRequest()
+	req.ControllerID = 7
+	req.Features = []kmsg.ControllerRegistrationRequestFeature{{Name: "metadata.version", MinSupportedVersion: 7, MaxSupportedVersion: 33}}
+	k.must(k.c.RegisterController(k.at(), req))
+	if _, ok := k.c.Image().Controller(7); !ok {
+		t.Error("not registered")
+	}
+	if r := k.c.UnregisterController(k.at(), 7, true); !errors.Is(r.Err, ErrInvalidRequest) {
+		t.Error(r.Err)
+	}
+	if r := k.c.UnregisterController(k.at(), 8, false); !errors.Is(r.Err, ErrUnknownControllerID) {
+		t.Error(r.Err)
+	}
+	if r := k.must(k.c.UnregisterController(k.at(), 7, false)); kinds(r.Records) != "UnregisterController" {
+		t.Error(kinds(r.Records))
+	}
+	req.Features[0].MaxSupportedVersion = 32
+	if r := k.c.RegisterController(k.at(), req); !errors.Is(r.Err, ErrUnsupportedVersion) {
+		t.Error(r.Err)
+	}
+	k.replay([]metadata.Record{&metadata.FeatureLevelRecord{Name: "metadata.version", FeatureLevel: 14}})
+	if r := k.c.RegisterController(k.at(), req); !errors.Is(r.Err, ErrUnsupportedVersion) {
+		t.Error(r.Err)
+	}
+}

@@ -19,6 +19,7 @@ var (
 	ErrUnknownTopicID              = errors.New("UNKNOWN_TOPIC_ID")
 	ErrTopicDeletionDisabled       = errors.New("TOPIC_DELETION_DISABLED")
 	ErrNotController               = errors.New("NOT_CONTROLLER")
+	ErrUnknownControllerID         = errors.New("UNKNOWN_CONTROLLER_ID")
 	ErrNoReassignmentInProgress    = errors.New("NO_REASSIGNMENT_IN_PROGRESS")
 	ErrNotLeaderOrFollower         = errors.New("NOT_LEADER_OR_FOLLOWER")
 	ErrFencedLeaderEpoch           = errors.New("FENCED_LEADER_EPOCH")

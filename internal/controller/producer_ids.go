@@ -45,3 +45,19 @@ func (c *Controller) RegisterController(at At, req *kmsg.ControllerRegistrationR
 	o.add(rec)
 	return o.result(true, nil)
 }
+
+// UnregisterController removes a controller that is no voter. The caller knows the voters.
+func (c *Controller) UnregisterController(at At, id int32, isVoter bool) Result {
+	o := c.begin(at)
+	if o.img.MetadataVersion() < metadata.LevelUnregisterCtl {
+		return failed(faultf(ErrUnsupportedVersion, "metadata.version is below %d", metadata.LevelUnregisterCtl))
+	}
+	if isVoter {
+		return failed(faultf(ErrInvalidRequest, "controller %d is a voter", id))
+	}
+	if _, ok := o.img.Controller(id); !ok {
+		return failed(faultf(ErrUnknownControllerID, "controller %d is not registered", id))
+	}
+	o.add(&metadata.UnregisterControllerRecord{ControllerID: id})
+	return o.result(true, nil)
+}
