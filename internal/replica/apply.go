@@ -62,24 +62,24 @@ func (m *Manager) judge(img *metadata.Image, tp log.TopicPartition, id [16]byte)
 // an error instead, and the others are not held up.
 func (m *Manager) Apply(img *metadata.Image, delta *metadata.Delta) {
 	previous := m.image.Swap(img)
+	tell := &storm{logger: m.o.Logger, events: m.events}
 	var changed []assignment
 	everything := delta == nil || delta.Base() != previous
 	if everything {
-		m.dropVanished(img)
+		m.dropVanished(img, tell)
 		for _, t := range img.Topics().All() {
 			for _, p := range t.Partitions().All() {
 				changed = append(changed, assignment{t, p})
 			}
 		}
 	} else {
-		changed = m.changedBy(img, delta)
+		changed = m.changedBy(img, delta, tell)
 	}
-	m.dropMoved(changed)
+	m.dropMoved(changed, tell)
 	m.forgetUnopened(img)
 	m.createMissing(img, changed)
 
 	now := m.now()
-	tell := &storm{logger: m.o.Logger, events: m.events}
 	for _, a := range changed {
 		m.takeRole(a, now, tell)
 	}
@@ -93,10 +93,10 @@ func (m *Manager) Apply(img *metadata.Image, delta *metadata.Delta) {
 }
 
 // changedBy lists the partitions that delta touched, and drops those of topics it removed.
-func (m *Manager) changedBy(img *metadata.Image, delta *metadata.Delta) (changed []assignment) {
+func (m *Manager) changedBy(img *metadata.Image, delta *metadata.Delta, tell *storm) (changed []assignment) {
 	for id, c := range delta.Topics {
 		if c.Removed {
-			m.dropTopic(id)
+			m.dropTopic(id, tell)
 			continue
 		}
 		t, ok := img.TopicByID(id)
@@ -116,32 +116,31 @@ func (m *Manager) changedBy(img *metadata.Image, delta *metadata.Delta) (changed
 }
 
 // dropVanished removes the partitions that img does not have here.
-func (m *Manager) dropVanished(img *metadata.Image) {
+func (m *Manager) dropVanished(img *metadata.Image, tell *storm) {
 	for _, p := range m.partitions() {
 		t, ok := img.TopicByID(p.topicID)
 		if !ok {
-			m.drop(p, ErrUnknownTopicOrPartition, "topic deleted")
+			m.drop(p, ErrUnknownTopicOrPartition, "topic deleted", tell)
 		} else if _, ok := t.Partition(p.id); !ok {
-			m.drop(p, ErrUnknownTopicOrPartition, "partition deleted")
+			m.drop(p, ErrUnknownTopicOrPartition, "partition deleted", tell)
 		}
 	}
 }
 
 // dropTopic removes all partitions of a topic that was deleted.
-func (m *Manager) dropTopic(id metadata.UUID) {
+func (m *Manager) dropTopic(id metadata.UUID, tell *storm) {
 	for _, p := range m.partitions() {
 		if p.topicID == id {
-			m.drop(p, ErrUnknownTopicOrPartition, "topic deleted")
+			m.drop(p, ErrUnknownTopicOrPartition, "topic deleted", tell)
 		}
 	}
 }
 
 // drop ends a partition here and deletes its log. Whoever waits on it is answered with err.
-func (m *Manager) drop(p *Partition, err error, cause string) {
+func (m *Manager) drop(p *Partition, err error, cause string, tell *storm) {
 	m.remove(p)
 	p.stop(err)
-	m.o.Logger.Info("replica deleted", "topic", p.topic, "partition", p.id, "leaderEpoch", p.Role().LeaderEpoch,
-		"endOffset", p.Positions().End, "cause", cause)
+	tell.dropped(p, cause)
 	if err := m.o.Dirs.Delete(log.TopicPartition{Topic: p.topic, Partition: p.id}); err != nil {
 		m.o.Logger.Error("replica not deleted", "topic", p.topic, "partition", p.id, "error", err)
 		_ = p.failedIO(err)
@@ -149,12 +148,12 @@ func (m *Manager) drop(p *Partition, err error, cause string) {
 }
 
 // dropMoved removes the replicas that other brokers have now.
-func (m *Manager) dropMoved(changed []assignment) {
+func (m *Manager) dropMoved(changed []assignment, tell *storm) {
 	for _, a := range changed {
 		p := m.hosted(a)
 		if p != nil && !slices.Contains(a.state.Replicas, m.o.BrokerID) {
 			m.drop(p, &NotLeaderOrFollowerError{Topic: p.topic, Partition: p.id,
-				Current: LeaderAndEpoch{Leader: a.state.Leader, Epoch: a.state.LeaderEpoch}}, "reassigned to other brokers")
+				Current: LeaderAndEpoch{Leader: a.state.Leader, Epoch: a.state.LeaderEpoch}}, "reassigned to other brokers", tell)
 		}
 	}
 }
@@ -198,9 +197,10 @@ func (m *Manager) takeRole(a assignment, now time.Time, tell *storm) {
 		case err != nil:
 			m.o.Logger.Error("leadership not taken", "topic", p.topic, "partition", p.id, "leaderEpoch", l.LeaderEpoch, "error", err)
 			_ = p.failedIO(err)
+			m.lost(p.topicID, p.id)
 		case changed:
 			tell.roleChange(was, is, p.Positions().End, "metadata")
-			tell.isrChange(was, is, "metadata")
+			m.tellISR(was, is, "metadata")
 		}
 		return
 	}
@@ -323,7 +323,7 @@ func (m *Manager) proposeISR(p *Partition, change AlterPartition) {
 	if change.Joining < 0 {
 		what = "shrink"
 	}
-	m.o.Logger.Info("isr change proposed", "topic", p.topic, "partition", p.id, "change", what, "joining", change.Joining,
+	m.o.Logger.Debug("isr change proposed", "topic", p.topic, "partition", p.id, "change", what, "joining", change.Joining,
 		"leaving", change.Leaving, "from", p.Role().ISR, "leaderEpoch", change.LeaderEpoch, "partitionEpoch", change.PartitionEpoch)
 	m.sendISR(p, change)
 }
@@ -337,7 +337,7 @@ func (m *Manager) sendISR(p *Partition, change AlterPartition) {
 		was, is, reaction := p.alterPartitionDone(change, outcome, returned)
 		switch reaction {
 		case AlterAdopted:
-			(&storm{logger: m.o.Logger, events: m.events}).isrChange(was, is, "AlterPartition")
+			m.tellISR(was, is, "AlterPartition")
 		case AlterRetry:
 			time.AfterFunc(AlterPartitionRetry, func() {
 				select {

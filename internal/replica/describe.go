@@ -69,3 +69,43 @@ func (p *Partition) ProducerStates() ([]log.ProducerState, error) {
 	}
 	return p.log.ProducerStates(), nil
 }
+
+// Stats counts the replicas here, for gauges and health.
+type Stats struct {
+	Partitions, Leaders int
+	// Offline cannot be used: their directory has failed, or their log.
+	Offline int
+	// Of those led here: with fewer in sync than replicas, and with fewer than min.insync.replicas.
+	UnderReplicated, UnderMinISR int
+	// Waiting is how many requests are parked.
+	Waiting int
+}
+
+// Stats counts now.
+func (m *Manager) Stats() Stats {
+	s := Stats{Waiting: int(m.purgatory.waiting.Load())}
+	m.mu.RLock()
+	s.Offline = len(m.unopened)
+	m.mu.RUnlock()
+	for _, p := range m.partitions() {
+		s.Partitions++
+		if p.Err() != nil {
+			s.Offline++
+			continue
+		}
+		role := p.Role()
+		if role.Kind != RoleLeader {
+			continue
+		}
+		s.Leaders++
+		if len(role.ISR) < len(role.Replicas) {
+			s.UnderReplicated++
+		}
+		p.mu.Lock()
+		if p.state.UnderMinISR() {
+			s.UnderMinISR++
+		}
+		p.mu.Unlock()
+	}
+	return s
+}

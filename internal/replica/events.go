@@ -4,7 +4,9 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/stelelog/stele/internal/log"
 )
@@ -71,8 +73,7 @@ type storm struct {
 	events *Events
 	told   int
 	more   map[RoleKind]int
-	// isrTold counts the ISR changes.
-	isrTold int
+	drops  int
 }
 
 // roleChange tells one change: what the partition was, what it is, and why.
@@ -94,18 +95,14 @@ func (s *storm) roleChange(was, is *Role, end int64, cause string) {
 		"partitionEpoch", is.PartitionEpoch, "endOffset", end, "isr", is.ISR, "cause", cause)
 }
 
-// isrChange tells one committed change of the in-sync set of a partition that this broker leads.
-func (s *storm) isrChange(was, is *Role, cause string) {
-	if was.Kind != RoleLeader || slices.Equal(was.ISR, is.ISR) {
-		return
-	}
-	s.events.isrChanged(len(is.ISR) < len(was.ISR))
+// dropped tells that a replica was removed from here.
+func (s *storm) dropped(p *Partition, cause string) {
 	level := slog.LevelInfo
-	if s.isrTold++; s.isrTold > fullLines {
+	if s.drops++; s.drops > fullLines {
 		level = slog.LevelDebug
 	}
-	s.logger.Log(context.Background(), level, "isr change", "topic", is.Topic, "partition", is.Partition, "from", was.ISR,
-		"to", is.ISR, "leaderEpoch", is.LeaderEpoch, "partitionEpoch", is.PartitionEpoch, "cause", cause)
+	s.logger.Log(context.Background(), level, "replica deleted", "topic", p.topic, "partition", p.id,
+		"leaderEpoch", p.Role().LeaderEpoch, "endOffset", p.Positions().End, "cause", cause)
 }
 
 // done sums up what was told at debug only.
@@ -114,7 +111,44 @@ func (s *storm) done(offset int64) {
 		s.logger.Info("leader changes, more of the same", "leaders", s.more[RoleLeader], "followers", s.more[RoleFollower],
 			"none", s.more[RoleNone], "metadataOffset", offset)
 	}
-	if s.isrTold > fullLines {
-		s.logger.Info("isr changes, more of the same", "partitions", s.isrTold-fullLines, "metadataOffset", offset)
+	if s.drops > fullLines {
+		s.logger.Info("replicas deleted, more of the same", "partitions", s.drops-fullLines, "metadataOffset", offset)
 	}
+}
+
+// throttle lets fullLines lines through in each second.
+type throttle struct {
+	mu     sync.Mutex
+	second time.Time
+	lines  int
+}
+
+// take says whether a line may be told in full, and how many of an earlier second were not, the first time it can.
+func (t *throttle) take(now time.Time) (full bool, hidden int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.Sub(t.second) >= time.Second {
+		hidden = max(0, t.lines-fullLines)
+		t.second, t.lines = now, 0
+	}
+	t.lines++
+	return t.lines <= fullLines, hidden
+}
+
+// tellISR tells and counts one committed change of the in-sync set of a partition that this broker leads.
+func (m *Manager) tellISR(was, is *Role, cause string) {
+	if was.Kind != RoleLeader || slices.Equal(was.ISR, is.ISR) {
+		return
+	}
+	m.events.isrChanged(len(is.ISR) < len(was.ISR))
+	full, hidden := m.isrLines.take(m.now())
+	if hidden > 0 {
+		m.o.Logger.Info("isr changes, more of the same", "partitions", hidden)
+	}
+	level := slog.LevelInfo
+	if !full {
+		level = slog.LevelDebug
+	}
+	m.o.Logger.Log(context.Background(), level, "isr change", "topic", is.Topic, "partition", is.Partition, "from", was.ISR,
+		"to", is.ISR, "leaderEpoch", is.LeaderEpoch, "partitionEpoch", is.PartitionEpoch, "cause", cause)
 }

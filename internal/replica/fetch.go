@@ -30,6 +30,7 @@ type FetchRequest struct {
 	MinBytes, MaxBytes int
 	MaxWait            time.Duration
 	Isolation          Isolation
+	RackID             string // of a consumer, "" unknown
 	Partitions         []FetchPartition
 }
 
@@ -194,6 +195,13 @@ func (p *Partition) read(req *FetchRequest, in *FetchPartition, out *FetchedPart
 	v := p.log.View()
 	out.view = v
 	pos := positionsOf(v)
+	if id, ok := p.preferred(req, in, role, pos); ok {
+		out.PreferredReadReplica = id
+		out.HighWatermark, out.LastStableOffset, out.LogStartOffset = pos.HighWatermark, pos.LastStable, pos.LogStart
+		v.Release()
+		out.view = nil
+		return nil
+	}
 	d, err := role.CheckFetchOffset(q, pos, v.Epochs)
 	if err != nil {
 		return err
@@ -225,6 +233,16 @@ func (p *Partition) read(req *FetchRequest, in *FetchPartition, out *FetchedPart
 		out.view = nil
 	}
 	return nil
+}
+
+// preferred is the replica that a consumer should ask instead of this leader, if there is one and it knows how to.
+func (p *Partition) preferred(req *FetchRequest, in *FetchPartition, role *Role, pos Positions) (id int32, ok bool) {
+	if !p.m.o.RackAware || req.RackID == "" || req.ReplicaID != ConsumerID || req.Version < followerFetchVersion || role.Kind != RoleLeader {
+		return 0, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state.PreferredReadReplica(req.RackID, in.FetchOffset, pos, p.m.broker)
 }
 
 // aborted lists the aborted transactions that may touch the records; never nil.

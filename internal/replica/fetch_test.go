@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -414,6 +415,50 @@ func TestE057_a_diverging_follower_makes_no_progress(t *testing.T) {
 	}
 }
 
+// TestE028_rack_aware_reads: the client in the follower's rack is sent there without records, with the offsets filled in; one
+// in the leader's rack, in none, of an old version, or behind what the follower has is served by the leader.
+func TestE028_rack_aware_reads(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, func(o *Options) { o.RackAware = true })
+	for id, rack := range map[int32]string{1: "east", 2: "west"} {
+		n.replay(&metadata.RegisterBrokerRecord{BrokerID: id, BrokerEpoch: int64(id) * 10, Rack: &rack})
+	}
+	n.create("t", 1, 1, 2)
+	n.produceAcks("t", 1, stamped(5, 0))
+	ask := func(rack string, offset int64, version int16) string {
+		req := consume(offset, -1, 0)
+		req.RackID, req.Version, req.MaxWait = rack, version, time.Hour
+		res := n.m.Fetch(t.Context(), req)
+		defer res.Release()
+		if f := res.Partitions[0]; f.PreferredReadReplica >= 0 {
+			if f.HighWatermark != 5 || f.LastStableOffset != 5 || f.LogStartOffset != 0 || f.Records.Length != 0 || f.Err != nil {
+				t.Errorf("%+v", f)
+			}
+			return fmt.Sprint("ask ", f.PreferredReadReplica)
+		}
+		return n.say(&res.Partitions[0])
+	}
+	n.shadow(5, 0)
+	for _, c := range []struct {
+		rack    string
+		offset  int64
+		version int16
+		want    string
+	}{{"west", 0, 11, "ask 2"}, {"west", 5, 11, "ask 2"}, {"west", 0, 10, "[0-4 e0]"}, {"east", 0, 11, "[0-4 e0]"}, {"north", 0, 11, "[0-4 e0]"},
+		{"", 0, 11, "[0-4 e0]"}, {"west", 6, 11, "1"}} {
+		if got := ask(c.rack, c.offset, c.version); got != c.want {
+			t.Errorf("%q at %d, v%d: %s, want %s", c.rack, c.offset, c.version, got, c.want)
+		}
+	}
+	n.setISR("t", 1)
+	if got := ask("west", 0, 11); got != "[0-4 e0]" {
+		t.Errorf("follower out of the ISR: %s", got)
+	}
+	if s := n.m.Stats(); s != (Stats{Partitions: 1, Leaders: 1, UnderReplicated: 1}) {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestStormsAreSummedUp: taking over many partitions at once tells twenty in full and the rest in one line.
 func TestStormsAreSummedUp(t *testing.T) {
 	t.Parallel()
@@ -428,6 +473,25 @@ func TestStormsAreSummedUp(t *testing.T) {
 	if got := n.events.Counts().RoleChanges[RoleLeader]; got != 50 {
 		t.Errorf("%d counted", got)
 	}
+	n.replay(&metadata.RemoveTopicRecord{TopicID: topicID("t")})
+	if got := strings.Count(n.logs.String(), "msg=\"replica deleted\""); got != fullLines {
+		t.Errorf("%d deletions told in full", got)
+	}
+	if !strings.Contains(n.logs.String(), "replicas deleted, more of the same\" partitions=30") {
+		t.Error("no summary of the deletions")
+	}
+	var lines throttle
+	told, hidden := 0, 0
+	for i := range 50 {
+		full, before := lines.take(t0.Add(time.Duration(i/40) * time.Second))
+		if hidden += before; full {
+			told++
+		}
+	}
+	if told != fullLines+10 || hidden != 20 {
+		t.Errorf("%d of 50 in two seconds told, %d summed up", told, hidden)
+	}
+	n.create("t", 1)
 	n.elect("t", 1)
 	want := "topic=t partition=0 role=leader fromLeader=1 toLeader=1 fromEpoch=0 leaderEpoch=1 partitionEpoch=1 endOffset=0"
 	if !strings.Contains(n.logs.String(), want) {

@@ -87,11 +87,13 @@ func (s *State) InFlight() bool { return s.pending != nil }
 // does not count before it is committed), or in an expansion in flight (which counts at once, since the
 // controller may have committed it already).
 func (s *State) inMaximalISR(id int32) bool {
-	if slices.Contains(s.role.ISR, id) {
+	if s.committedISR(id) {
 		return true
 	}
 	return s.pending != nil && s.pending.expand && s.pending.change.Joining == id
 }
+
+func (s *State) committedISR(id int32) bool { return slices.Contains(s.role.ISR, id) }
 
 // maximalISRSize is the number of replicas in the maximal ISR.
 func (s *State) maximalISRSize() int {

@@ -40,6 +40,8 @@ type Options struct {
 	ReplicaLagMax time.Duration
 	// FetchMaxBytes bounds the MaxBytes of every Fetch (fetch.max.bytes, 55 MiB).
 	FetchMaxBytes int
+	// RackAware sends consumers to a replica in their rack (replica.selector.class).
+	RackAware bool
 	// MaxWaiting bounds the requests that wait at once; beyond, they are answered as if their time had run out.
 	// Default 100000.
 	MaxWaiting int
@@ -77,6 +79,8 @@ type Manager struct {
 	byID   map[topicIDPartition]*Partition
 	// unopened are partitions that belong here and whose logs could not be opened, with the reason.
 	unopened map[topicPartition]error
+
+	isrLines throttle
 
 	failedMu   sync.Mutex
 	failedDirs map[string]bool
@@ -140,7 +144,11 @@ func (m *Manager) broker(id int32) (BrokerStatus, bool) {
 	if !ok {
 		return BrokerStatus{}, false
 	}
-	return BrokerStatus{Epoch: b.Epoch, Fenced: b.Fenced, ShuttingDown: b.InControlledShutdown}, true
+	rack := ""
+	if b.Rack != nil {
+		rack = *b.Rack
+	}
+	return BrokerStatus{Epoch: b.Epoch, Fenced: b.Fenced, ShuttingDown: b.InControlledShutdown, Rack: rack}, true
 }
 
 // Partition finds a partition hosted here. Errors: *log.StorageError or *log.CorruptError when its log cannot be used,

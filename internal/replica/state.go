@@ -110,6 +110,7 @@ type BrokerStatus struct {
 	Epoch        int64 // of its registration
 	Fenced       bool
 	ShuttingDown bool
+	Rack         string // "" none
 }
 
 // BrokerLookup finds a registered broker. ok is false when it is not registered.

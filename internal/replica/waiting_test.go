@@ -212,7 +212,7 @@ func TestEverythingAtOnce(t *testing.T) {
 			Partitions: []ListOffsetsPartition{{Topic: "t", CurrentLeaderEpoch: -1, Timestamp: 1}}})[0].Err)
 		check("delete", n.deleteTo(-1).Err)
 	})
-	for round := range byte(40) {
+	for round := range byte(10) {
 		id := n.partition("t").TopicID()
 		for _, leader := range []int32{-1, 1, 1} {
 			c := metadata.NewPartitionChange(id, 0)
