@@ -406,6 +406,16 @@ func (l *Log) roll(base int64) error {
 	l.setSegments(append(slices.Clip(l.list.segs), next))
 	l.active, l.activeMeta = emptyState(base), l.newMeta()
 	l.publish()
+	if l.recoveryPoint.Load() >= base {
+		// All batches are synced already, so recovery will not look at the old segment again: its indexes must be too.
+		if err := l.syncDerived(l.o.Dir, old.base, base); err != nil {
+			return l.offline("roll", err)
+		}
+		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+			return l.offline("roll", err)
+		}
+		l.dirDirty = false
+	}
 	l.event(Event{Kind: EventSegmentRolled, From: old.base, To: base, Cause: "append"})
 	l.queueSync()
 	return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -69,8 +70,9 @@ func (l *Log) syncView(v *View, dir string, dirDirty bool, target int64) error {
 	point := l.recoveryPoint.Load()
 	last := len(v.list.segs) - 1
 	for i, s := range v.list.segs {
-		st := v.state(i)
-		if st.end <= point && i != last || s.base >= target {
+		// A segment that ends at the recovery point was synced while it was the last one; its indexes and the
+		// snapshot after it were not.
+		if i != last && v.list.segs[i+1].base < point || s.base >= target {
 			continue
 		}
 		if err := s.file.Sync(); err != nil {
@@ -79,14 +81,22 @@ func (l *Log) syncView(v *View, dir string, dirDirty bool, target int64) error {
 		if i == last {
 			continue
 		}
-		for _, name := range [...]string{indexName(s.base), timeName(s.base), txnName(s.base), snapshotName(v.list.segs[i+1].base)} {
-			if err := l.syncFile(dir + string(os.PathSeparator) + name); err != nil {
-				return err
-			}
+		if err := l.syncDerived(dir, s.base, v.list.segs[i+1].base); err != nil {
+			return err
 		}
 	}
 	if dirDirty {
 		return l.o.FS.SyncDir(dir)
+	}
+	return nil
+}
+
+// syncDerived syncs the indexes of the sealed segment at base, and the producer snapshot at next.
+func (l *Log) syncDerived(dir string, base, next int64) error {
+	for _, name := range [...]string{indexName(base), timeName(base), txnName(base), snapshotName(next)} {
+		if err := l.syncFile(filepath.Join(dir, name)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/stelelog/stele/internal/record"
@@ -17,9 +16,18 @@ import (
 
 const ts0 = int64(1700000000000)
 
+// failer is what *testing.T and *rapid.T have in common.
+type failer interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
+	Error(...any)
+	Errorf(string, ...any)
+}
+
 // tester is a log in a file system in memory, with a clock that tests move.
 type tester struct {
-	t      testing.TB
+	t      failer
 	fs     vfs.FS
 	mem    *vfs.Mem
 	dir    string
@@ -31,7 +39,7 @@ type tester struct {
 	topic  [16]byte
 }
 
-func newTester(t testing.TB, cfg Config) *tester {
+func newTester(t failer, cfg Config) *tester {
 	m := vfs.NewMem()
 	x := &tester{t: t, fs: m, mem: m, dir: "/data/t-0", cfg: cfg, now: time.UnixMilli(ts0)}
 	m.SetClock(func() time.Time { return x.now })
@@ -221,7 +229,7 @@ func (x *tester) offsets() []int64 {
 	return out
 }
 
-func readAll(t testing.TB, v *View) []record.Batch {
+func readAll(t failer, v *View) []record.Batch {
 	t.Helper()
 	var out []record.Batch
 	last, lastEpoch := int64(-1), int32(-1)

@@ -523,11 +523,18 @@ func (d *loader) install() error {
 		}
 	}
 	l.producers.replicated(l.hw)
+	if !l.o.Clean {
+		if err := l.checkSnapshotsAbove(l.o.RecoveryPoint); err != nil {
+			return err
+		}
+	}
 	if err := l.pruneSnapshots(); err != nil {
 		return err
 	}
-	if err := l.writeSnapshot(l.leo, d.scanned > 0); err != nil {
-		return err
+	if l.leo > l.logStart || len(l.producers.byID) > 0 {
+		if err := l.writeSnapshot(l.leo, d.scanned > 0); err != nil {
+			return err
+		}
 	}
 	if err := l.persistEpochs(); err != nil {
 		return err

@@ -128,6 +128,30 @@ func (l *Log) replaySegment(p *producers, seg *segment, st *segmentState, from, 
 	}
 }
 
+// checkSnapshotsAbove removes the damaged ones among the snapshots that a crash may have caught half written.
+func (l *Log) checkSnapshotsAbove(point int64) error {
+	offsets, err := l.snapshotOffsets()
+	if err != nil {
+		return err
+	}
+	for _, o := range offsets {
+		if o < point {
+			continue
+		}
+		data, err := vfs.ReadFile(l.o.FS, l.path(snapshotName(o)))
+		if err != nil {
+			return err
+		}
+		if _, err := parseSnapshot(data); err == nil {
+			continue
+		}
+		if err := removeIfExists(l.o.FS, l.path(snapshotName(o))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // removeSnapshotsAbove removes the snapshots at offsets above offset.
 func (l *Log) removeSnapshotsAbove(offset int64) error {
 	return l.removeSnapshots(func(o int64) bool { return o > offset })

@@ -212,8 +212,8 @@ func (v *verifier) epochs() error {
 		if ok && got == e.Epoch {
 			continue
 		}
-		if first, any := c.Earliest(); any && !ok && e.StartOffset < first.StartOffset {
-			continue // below the log start: the bytes go with the segment
+		if first, any := c.Earliest(); !any || !ok && e.StartOffset < first.StartOffset {
+			continue // below the log start, perhaps: the bytes go with the segment
 		}
 		v.found(epoch.CheckpointName, e.StartOffset, "batches have leader epoch %d, the checkpoint says %v", e.Epoch, c)
 	}
