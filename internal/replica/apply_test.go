@@ -269,13 +269,13 @@ func TestCheckpointsAndRetentionComeRound(t *testing.T) {
 		n.configs["t"] = TopicConfig{Log: log.Config{RetentionMs: 60_000, FileDeleteDelayMs: 1000}, MinISR: 1}
 		n.create("t", 1)
 		n.produce("t", stamped(3, time.Now().UnixMilli()))
-		time.Sleep(36 * time.Second)
+		<-time.After(36 * time.Second)
 		synctest.Wait()
 		data, err := vfs.ReadFile(n.fs, "/data/"+log.HighWatermarkCheckpoint)
 		if err != nil || string(data) != "0\n1\nt 0 3\n" {
 			t.Errorf("high watermarks: %q %v", data, err)
 		}
-		time.Sleep(10 * time.Minute)
+		<-time.After(10 * time.Minute)
 		synctest.Wait()
 		if pos := n.partition("t").Positions(); pos.LogStart != 3 {
 			t.Errorf("%+v", pos)

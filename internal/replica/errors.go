@@ -3,6 +3,20 @@ package replica
 import (
 	"errors"
 	"fmt"
+
+	"github.com/stelelog/stele/internal/log"
+)
+
+// The log's errors that pass through this package, for callers that know the log only through it.
+type (
+	// StorageError: a disk could not do what was asked; with Offline set, the whole directory is out.
+	StorageError = log.StorageError
+	// CorruptLogError: this one log is unusable.
+	CorruptLogError = log.CorruptError
+	// UnexpectedOffsetError: the log does not end where AppendCoordinator's caller expected.
+	UnexpectedOffsetError = log.UnexpectedOffsetError
+	// LogOffsetOutOfRangeError: ReadLog was asked for an offset outside of the log.
+	LogOffsetOutOfRangeError = log.OffsetOutOfRangeError
 )
 
 // Errors of this package carry Kafka's names; the server alone turns them into protocol codes. Errors of

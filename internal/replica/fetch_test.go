@@ -186,7 +186,7 @@ func TestLongPollWakesOnProduce(t *testing.T) {
 			t.Fatalf("answered with half the bytes: %s", s)
 		default:
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		n.produceAcks("t", 0, stamped(1, 0))
 		if s := <-got; s != "[0-0 e0][1-1 e0]" || time.Since(began) != time.Second {
 			t.Errorf("%s after %v", s, time.Since(began))

@@ -221,7 +221,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		}
 		n.replay(&metadata.RemoveTopicRecord{TopicID: id})
 		n.createWithID("t", metadata.UUID{0, 0, 0, round + 1}, 1)
-		time.Sleep(time.Millisecond)
+		check("produce", n.produce("t", stamped(1, 0)).Err)
 	}
 	close(stop)
 	all.Wait()
