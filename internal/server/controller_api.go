@@ -21,6 +21,14 @@ type ControllerAPI struct {
 	opened    chan struct{}
 	clusterID string
 	host      *quorum.Host
+	node      ControllerNode
+}
+
+// ControllerNode is what a controller knows of the process it runs in.
+type ControllerNode struct {
+	// OwnBroker is the id of the broker in this process, -1 for none. No earlier process
+	// with that id can be alive: this one holds the lock of its directories.
+	OwnBroker int32
 }
 
 // NewControllerAPI makes an API that is not open yet: requests wait.
@@ -29,8 +37,8 @@ func NewControllerAPI(clusterID string) *ControllerAPI {
 }
 
 // Open lets requests through to host. It is called once.
-func (a *ControllerAPI) Open(host *quorum.Host) {
-	a.host = host
+func (a *ControllerAPI) Open(host *quorum.Host, node ControllerNode) {
+	a.host, a.node = host, node
 	close(a.opened)
 }
 
@@ -89,7 +97,7 @@ func do[T any](a *ControllerAPI, r *Request, request func(c *controller.Controll
 	if err != nil {
 		return none, err
 	}
-	return *reply.(*T), nil
+	return reply.(T), nil
 }
 
 // faultCode and faultMessage read an item's fault, which is nil for success.
@@ -145,7 +153,12 @@ func (a *ControllerAPI) registerBroker(r *Request) kmsg.Response {
 		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
 		return resp
 	}
-	reply, err := do[controller.RegisterBrokerReply](a, r, func(c *controller.Controller, at controller.At) controller.Result { return c.RegisterBroker(at, req) })
+	reply, err := do[controller.RegisterBrokerReply](a, r, func(c *controller.Controller, at controller.At) controller.Result {
+		if req.BrokerID == a.node.OwnBroker {
+			c.BrokerConnectionLost(at.Now, req.BrokerID)
+		}
+		return c.RegisterBroker(at, req)
+	})
 	if resp.ErrorCode = errorCode(err); err == nil {
 		resp.BrokerEpoch = reply.BrokerEpoch
 	}

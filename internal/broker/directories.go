@@ -1,0 +1,181 @@
+package broker
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/stelelog/stele/internal/log"
+	"github.com/stelelog/stele/internal/metadata"
+	"github.com/stelelog/stele/internal/quorum"
+	"github.com/stelelog/stele/internal/vfs"
+)
+
+// metaPropertiesName is the file that says whose a directory is.
+const metaPropertiesName = "meta.properties"
+
+// DirectoryError says why a data directory is not used, and what to do. Nothing was
+// changed in it.
+type DirectoryError struct {
+	Dir    string
+	Reason string
+	Err    error
+}
+
+func (e *DirectoryError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("data directory %s: %s: %v", e.Dir, e.Reason, e.Err)
+	}
+	return fmt.Sprintf("data directory %s: %s", e.Dir, e.Reason)
+}
+
+func (e *DirectoryError) Unwrap() error { return e.Err }
+
+// DirectoryPlan is what a look at the data directories found: whose they are, and
+// which of them are to be formatted.
+type DirectoryPlan struct {
+	ClusterID   string
+	NodeID      int32
+	MetadataDir string
+	// IDs are the directory ids by path, of new ones too.
+	IDs   map[string]metadata.UUID
+	fresh []string
+	// rewrite are directories of before directory ids: they get one now.
+	rewrite []string
+	v0      map[string]bool
+}
+
+// PlanDirectories looks at the data directories without changing anything. A missing
+// or empty directory will be formatted; one that holds other things and no
+// meta.properties, one of another cluster or node, and one that cannot be read are
+// refused. clusterID is the configured one, "" for none.
+func PlanDirectories(fsys vfs.FS, dirs []string, metadataDir string, nodeID int32, clusterID string) (*DirectoryPlan, error) {
+	plan := &DirectoryPlan{ClusterID: clusterID, NodeID: nodeID, MetadataDir: metadataDir, IDs: map[string]metadata.UUID{}, v0: map[string]bool{}}
+	all := dirs
+	if !slices.Contains(dirs, metadataDir) {
+		all = append(slices.Clone(dirs), metadataDir)
+	}
+	from := "cluster.id in the configuration"
+	seen := map[metadata.UUID]string{}
+	for _, dir := range all {
+		file := filepath.Join(dir, metaPropertiesName)
+		text, err := vfs.ReadFile(fsys, file)
+		if errors.Is(err, fs.ErrNotExist) {
+			if err := emptyOrUnfinished(fsys, dir); err != nil {
+				return nil, err
+			}
+			plan.fresh = append(plan.fresh, dir)
+			continue
+		}
+		if err != nil {
+			return nil, &DirectoryError{Dir: dir, Reason: "cannot be read", Err: err}
+		}
+		props, err := metadata.ParseMetaProperties(text)
+		if err != nil {
+			return nil, &DirectoryError{Dir: dir, Reason: file, Err: err}
+		}
+		if props.NodeID != nil && *props.NodeID != nodeID {
+			return nil, &DirectoryError{Dir: dir, Reason: fmt.Sprintf("%s says node.id=%d, this node is configured as %d: set node.id=%d, or give this node a directory of its own", file, *props.NodeID, nodeID, *props.NodeID)}
+		}
+		if plan.ClusterID == "" {
+			plan.ClusterID, from = props.ClusterID, file
+		} else if props.ClusterID != "" && props.ClusterID != plan.ClusterID {
+			return nil, &DirectoryError{Dir: dir, Reason: fmt.Sprintf("%s says cluster.id=%s, but %s says %s: this directory belongs to another cluster", file, props.ClusterID, from, plan.ClusterID)}
+		}
+		id := props.DirectoryID
+		switch {
+		case id == metadata.ZeroUUID:
+			id = metadata.NewUUID(rand.Reader)
+			plan.rewrite = append(plan.rewrite, dir)
+			plan.v0[dir] = props.Version == 0
+		case id.Reserved():
+			return nil, &DirectoryError{Dir: dir, Reason: fmt.Sprintf("%s says directory.id=%s, which is reserved", file, id)}
+		}
+		if other, twice := seen[id]; twice {
+			return nil, &DirectoryError{Dir: dir, Reason: fmt.Sprintf("directory.id=%s is also that of %s: one of them is a copy", id, other)}
+		}
+		seen[id], plan.IDs[dir] = dir, id
+	}
+	for _, dir := range plan.fresh {
+		plan.IDs[dir] = metadata.NewUUID(rand.Reader)
+	}
+	if plan.ClusterID == "" {
+		plan.ClusterID = metadata.NewUUID(rand.Reader).String()
+	}
+	return plan, nil
+}
+
+// emptyOrUnfinished lets a directory be formatted that is missing, empty, or holds
+// only what an interrupted format leaves: nothing in it was ever used.
+func emptyOrUnfinished(fsys vfs.FS, dir string) error {
+	entries, err := fsys.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return &DirectoryError{Dir: dir, Reason: "cannot be read", Err: err}
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		switch {
+		case name == log.LockName, name == "lost+found", strings.HasSuffix(name, ".tmp"), name == "bootstrap.checkpoint":
+		case name == quorum.TopicName+"-0" && entry.IsDir() && !everUsed(fsys, filepath.Join(dir, name)):
+		default:
+			return &DirectoryError{Dir: dir, Reason: fmt.Sprintf("it holds %s but no %s, so it is not Stele's or Kafka's: name another directory, or empty this one", name, metaPropertiesName)}
+		}
+	}
+	return nil
+}
+
+// everUsed says whether a metadata log was ever opened in the directory.
+func everUsed(fsys vfs.FS, dir string) bool {
+	entries, err := fsys.ReadDir(dir)
+	return err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), ".log") })
+}
+
+// FormatsQuorum says whether this start formats the metadata directory.
+func (p *DirectoryPlan) FormatsQuorum() bool { return slices.Contains(p.fresh, p.MetadataDir) }
+
+// Carry formats what the plan says. It is called with the directories locked. format
+// writes the quorum's first state into the metadata directory, when that is new;
+// meta.properties comes last, so that a directory which has it is whole.
+func (p *DirectoryPlan) Carry(fsys vfs.FS, format func(dir string, id metadata.UUID) error) error {
+	for _, dir := range p.fresh {
+		if err := fsys.MkdirAll(dir, 0o755); err != nil {
+			return &DirectoryError{Dir: dir, Reason: "cannot be created", Err: err}
+		}
+		if dir == p.MetadataDir && format != nil {
+			if err := fsys.RemoveAll(filepath.Join(dir, quorum.TopicName+"-0")); err != nil {
+				return &DirectoryError{Dir: dir, Reason: "cannot be formatted", Err: err}
+			}
+			if err := format(dir, p.IDs[dir]); err != nil {
+				return &DirectoryError{Dir: dir, Reason: "cannot be formatted", Err: err}
+			}
+		}
+		if err := p.write(fsys, dir, 1); err != nil {
+			return err
+		}
+	}
+	for _, dir := range p.rewrite {
+		version := 1
+		if p.v0[dir] {
+			version = 0
+		}
+		if err := p.write(fsys, dir, version); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *DirectoryPlan) write(fsys vfs.FS, dir string, version int) error {
+	props := metadata.MetaProperties{Version: version, ClusterID: p.ClusterID, NodeID: &p.NodeID, DirectoryID: p.IDs[dir]}
+	if err := vfs.WriteFileAtomic(fsys, filepath.Join(dir, metaPropertiesName), props.Format()); err != nil {
+		return &DirectoryError{Dir: dir, Reason: "cannot be formatted", Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package broker
+
+import (
+	"strconv"
+
+	"github.com/stelelog/stele/internal/config"
+	"github.com/stelelog/stele/internal/log"
+	"github.com/stelelog/stele/internal/metadata"
+	"github.com/stelelog/stele/internal/replica"
+)
+
+// TopicConfig is what a topic's log is to do under an image: its own settings, then
+// this broker's dynamic ones, the cluster's, the file's, the defaults.
+func TopicConfig(image *metadata.Image, static *config.Broker, nodeID int32, topic string) replica.TopicConfig {
+	layers := config.Layers{
+		Broker:  image.Config(metadata.ConfigResource{Type: metadata.ResourceBroker, Name: strconv.Itoa(int(nodeID))}),
+		Cluster: image.Config(metadata.ConfigResource{Type: metadata.ResourceBroker}),
+		Static:  static,
+	}
+	values := layers.Topic(image.Config(metadata.ConfigResource{Type: metadata.ResourceTopic, Name: topic}))
+	own := layers.EffectiveBroker()
+	c := log.Config{
+		SegmentBytes: int32(values.Int("segment.bytes")), SegmentMs: values.Long("segment.ms"), SegmentJitterMs: values.Long("segment.jitter.ms"),
+		SegmentIndexBytes: int32(values.Int("segment.index.bytes")), IndexIntervalBytes: int32(values.Int("index.interval.bytes")),
+		Preallocate: values.Bool("preallocate"), MaxMessageBytes: int32(values.Int("max.message.bytes")),
+		CompressionType: values.String("compression.type"), GzipLevel: values.Int("compression.gzip.level"),
+		LZ4Level: values.Int("compression.lz4.level"), ZstdLevel: values.Int("compression.zstd.level"),
+		LogAppendTime:        values.String("message.timestamp.type") == "LogAppendTime",
+		TimestampBeforeMaxMs: values.Long("message.timestamp.before.max.ms"), TimestampAfterMaxMs: values.Long("message.timestamp.after.max.ms"),
+		FlushMessages: values.Long("flush.messages"), FlushMs: values.Long("flush.ms"),
+		RetentionMs: values.Long("retention.ms"), RetentionBytes: values.Long("retention.bytes"),
+		FileDeleteDelayMs: values.Long("file.delete.delay.ms"), MaxCompactionLagMs: values.Long("max.compaction.lag.ms"),
+		MinCompactionLagMs: values.Long("min.compaction.lag.ms"), DeleteRetentionMs: values.Long("delete.retention.ms"),
+		MinCleanableRatio: values.Double("min.cleanable.dirty.ratio"), ProducerExpirationMs: own.Long("producer.id.expiration.ms"),
+		TxnVerificationStrict: own.Bool("transaction.partition.verification.enable"),
+		Cleanup:               cleanup(values.List("cleanup.policy")),
+	}
+	if values.IsSet("internal.segment.bytes") {
+		c.SegmentBytes = int32(values.Int("internal.segment.bytes"))
+	}
+	return replica.TopicConfig{Log: c, MinISR: values.Int("min.insync.replicas")}
+}
+
+func cleanup(policies []string) log.Cleanup {
+	deletes, compacts := false, false
+	for _, policy := range policies {
+		deletes = deletes || policy == "delete"
+		compacts = compacts || policy == "compact"
+	}
+	switch {
+	case deletes && compacts:
+		return log.CleanupCompactDelete
+	case compacts:
+		return log.CleanupCompact
+	case deletes:
+		return log.CleanupDelete
+	}
+	return log.CleanupNone
+}

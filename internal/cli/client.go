@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/stelelog/stele/internal/config"
+)
+
+// requestTimeout bounds one command's talk with the cluster where the command
+// itself has no reason to wait longer.
+const requestTimeout = 15 * time.Second
+
+// dialer remembers which addresses could not be reached, so that the error can
+// say whether the bootstrap address is wrong or the broker handed out an address
+// that this machine cannot reach: the commonest trouble with Kafka clients.
+type dialer struct {
+	bootstrap []string
+	mu        sync.Mutex
+	reached   map[string]bool
+	failed    map[string]error
+}
+
+func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	var direct net.Dialer
+	conn, err := direct.DialContext(ctx, network, addr)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err != nil {
+		d.failed[addr] = err
+	} else {
+		d.reached[addr] = true
+		delete(d.failed, addr)
+	}
+	return conn, err
+}
+
+// explain adds to err what is known of unreachable addresses and what to do.
+func (d *dialer) explain(err error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	bootstrapped := slices.ContainsFunc(d.bootstrap, func(addr string) bool { return d.reached[addr] })
+	for addr, cause := range d.failed {
+		switch {
+		case slices.Contains(d.bootstrap, addr) && !bootstrapped:
+			return fmt.Errorf("no broker answers at %s (%s): is it running there? start one with `stele serve`, or name another with --bootstrap-server", strings.Join(d.bootstrap, ","), plainCause(cause))
+		case !slices.Contains(d.bootstrap, addr):
+			return fmt.Errorf("the broker at %s told clients to connect to %s, which cannot be reached from here (%s): set advertised.listeners on that broker to an address that clients can reach", strings.Join(d.bootstrap, ","), addr, plainCause(cause))
+		}
+	}
+	return err
+}
+
+func plainCause(err error) string {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return "no answer in time"
+	}
+	var dns *net.DNSError
+	if errors.As(err, &dns) {
+		return "no such host: " + dns.Name
+	}
+	return err.Error()
+}
+
+// connect makes a client for one command. Options come after the shared ones.
+func (e *env) connect(cmdFlags interface{ Changed(string) bool }, options ...kgo.Opt) (*kgo.Client, *dialer, error) {
+	bootstrap, shared, err := e.clientConfig(cmdFlags.Changed("bootstrap-server"))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, addr := range bootstrap {
+		if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || !isPort(port) {
+			return nil, nil, usagef("--bootstrap-server %s: write host:port, such as 127.0.0.1:9092", addr)
+		}
+	}
+	d := &dialer{bootstrap: bootstrap, reached: map[string]bool{}, failed: map[string]error{}}
+	shared = append(shared, kgo.SeedBrokers(bootstrap...), kgo.Dialer(d.dial), kgo.RetryTimeout(requestTimeout))
+	client, err := kgo.NewClient(append(shared, options...)...)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	return client, d, nil
+}
+
+func isPort(text string) bool {
+	port, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && port > 0
+}
+
+// clientConfig reads --command-config: the client settings that Kafka's tools
+// take and that mean something here. What is not understood is an error, so that
+// nobody believes in a setting that has no effect.
+func (e *env) clientConfig(bootstrapGiven bool) (bootstrap []string, options []kgo.Opt, err error) {
+	bootstrap = e.bootstrap
+	if e.commandConfig == "" {
+		return bootstrap, []kgo.Opt{kgo.ClientID("stele")}, nil
+	}
+	text, err := os.ReadFile(e.commandConfig)
+	if err != nil {
+		return nil, nil, usagef("--command-config: %w", err)
+	}
+	clientID := "stele"
+	for _, setting := range config.ParseProperties(string(text)) {
+		name, value := setting.Key, setting.Value
+		switch name {
+		case "bootstrap.servers":
+			if !bootstrapGiven {
+				bootstrap = strings.Split(value, ",")
+			}
+		case "client.id":
+			clientID = value
+		case "request.timeout.ms", "default.api.timeout.ms":
+			ms, err := strconv.Atoi(value)
+			if err != nil || ms <= 0 {
+				return nil, nil, usagef("--command-config %s: %s=%s: a positive number of milliseconds", e.commandConfig, name, value)
+			}
+			options = append(options, kgo.RequestTimeoutOverhead(time.Duration(ms)*time.Millisecond))
+		case "client.rack":
+			options = append(options, kgo.Rack(value))
+		case "security.protocol":
+			if value != "PLAINTEXT" {
+				return nil, nil, usagef("--command-config %s: security.protocol=%s: only PLAINTEXT works in this version", e.commandConfig, value)
+			}
+		default:
+			return nil, nil, usagef("--command-config %s: %s is not a setting that this version uses", e.commandConfig, name)
+		}
+	}
+	return bootstrap, append(options, kgo.ClientID(clientID)), nil
+}
+
+// admin runs work with an administrative client, and explains its error.
+func (e *env) admin(ctx context.Context, flags interface{ Changed(string) bool }, work func(context.Context, *kadm.Client) error) error {
+	client, d, err := e.connect(flags)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
+	defer cancel()
+	if err := work(ctx, kadm.NewClient(client)); err != nil {
+		return d.explain(err)
+	}
+	return nil
+}
+
+// advice turns the protocol's errors into what to do about them.
+var advice = map[*kerr.Error]string{
+	kerr.TopicAlreadyExists:        "choose another name, or `stele topic alter` to change it",
+	kerr.UnknownTopicOrPartition:   "no such topic; `stele topic list` shows those that exist",
+	kerr.InvalidTopicException:     "use letters, digits, dot, dash and underscore, at most 249 of them",
+	kerr.InvalidReplicationFactor:  "there are fewer brokers than replicas asked for; `stele cluster describe` lists them",
+	kerr.InvalidPartitions:         "the number of partitions must be positive, and can only grow",
+	kerr.NonEmptyGroup:             "the group has members; stop its consumers first",
+	kerr.GroupIDNotFound:           "no such group; `stele group list` shows those that exist",
+	kerr.InvalidConfig:             "`stele config get` shows names, values and where they come from",
+	kerr.TopicDeletionDisabled:     "the broker runs with delete.topic.enable=false",
+	kerr.NotLeaderForPartition:     "leadership just moved; try again",
+	kerr.CoordinatorNotAvailable:   "the group coordinator is starting; try again",
+	kerr.CoordinatorLoadInProgress: "the group coordinator is loading; try again",
+}
+
+// failed says what failed, on what, and what to do.
+func failed(what string, err error, message ...string) error {
+	detail := ""
+	for _, m := range message {
+		if m != "" {
+			detail = " (" + m + ")"
+		}
+	}
+	var protocol *kerr.Error
+	if errors.As(err, &protocol) {
+		if todo := advice[protocol]; todo != "" {
+			return fmt.Errorf("%s: %s%s: %s", what, protocol.Message, detail, todo)
+		}
+		return fmt.Errorf("%s: %s%s: %s", what, protocol.Message, detail, protocol.Description)
+	}
+	return fmt.Errorf("%s: %w%s", what, err, detail)
+}
+
+func isAlreadyThere(err error) bool { return errors.Is(err, kerr.TopicAlreadyExists) }
+func isNotThere(err error) bool     { return errors.Is(err, kerr.UnknownTopicOrPartition) }

@@ -1,0 +1,459 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stelelog/stele/internal/broker"
+	"github.com/stelelog/stele/internal/config"
+	"github.com/stelelog/stele/internal/controller"
+	"github.com/stelelog/stele/internal/coordinator"
+	"github.com/stelelog/stele/internal/group"
+	"github.com/stelelog/stele/internal/log"
+	"github.com/stelelog/stele/internal/metadata"
+	"github.com/stelelog/stele/internal/quorum"
+	"github.com/stelelog/stele/internal/replica"
+	"github.com/stelelog/stele/internal/server"
+	"github.com/stelelog/stele/internal/vfs"
+	"github.com/stelelog/stele/internal/wire"
+)
+
+// node is one running `stele serve`: it connects the parts and owns their order of
+// starting and stopping, nothing else.
+type node struct {
+	config *config.Broker
+	fs     vfs.FS
+	logger *slog.Logger
+	id     int32
+
+	plan          *broker.DirectoryPlan
+	incarnation   metadata.UUID
+	server        *server.Server
+	controllerAPI *server.ControllerAPI
+	brokerAPI     *server.BrokerAPI
+	host          *quorum.Host
+	dirs          *log.Dirs
+	replicas      *replica.Manager
+	groups        *coordinator.Runtime
+	broker        *broker.Broker
+	failed        chan error
+	events        replica.Events
+	closers       []func()
+}
+
+// startNode brings a node up to the point where its broker registers. Whatever is
+// wrong with ports, directories or settings is found before anything is changed on
+// disk.
+func startNode(ctx context.Context, c *config.Broker, logger *slog.Logger) (n *node, err error) {
+	n = &node{
+		config: c, fs: vfs.OS(), logger: logger, id: int32(c.Int("node.id")),
+		incarnation: metadata.NewUUID(rand.Reader), failed: make(chan error, 1),
+	}
+	defer func() {
+		if err != nil {
+			n.unwind()
+		}
+	}()
+	if n.plan, err = broker.PlanDirectories(n.fs, c.LogDirs(), c.MetadataDir(), n.id, c.String("cluster.id")); err != nil {
+		return nil, err
+	}
+	if err := n.listen(); err != nil {
+		return nil, err
+	}
+	if err := n.openDirectories(); err != nil {
+		return nil, err
+	}
+	if c.HasRole("controller") {
+		if err := n.startQuorum(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if c.HasRole("broker") {
+		if err := n.startBroker(); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// onUnwind notes what undoes the step just taken; unwind runs them backwards.
+func (n *node) onUnwind(f func()) { n.closers = append(n.closers, f) }
+
+func (n *node) unwind() {
+	for i := len(n.closers) - 1; i >= 0; i-- {
+		n.closers[i]()
+	}
+	n.closers = nil
+}
+
+// listen binds every listener. Requests that come before their part is there wait.
+func (n *node) listen() error {
+	opts := server.Options{
+		Logger: n.logger, ClusterID: n.plan.ClusterID, NodeID: n.id, Features: n.features,
+		MaxRequest: n.config.Int("socket.request.max.bytes"), RequestMemory: n.config.Long("queued.max.request.bytes"),
+		MaxIdle: n.config.Duration("connections.max.idle.ms"), MaxConnections: n.config.Int("max.connections"),
+		MaxConnectionsPerIP: n.config.Int("max.connections.per.ip"),
+	}
+	if n.config.HasRole("broker") {
+		n.brokerAPI = server.NewBrokerAPI()
+		opts.Handlers = append(opts.Handlers, n.brokerAPI.Handlers()...)
+		for _, l := range n.config.ClientListeners() {
+			opts.Listeners = append(opts.Listeners, server.Listener{Name: l.Name, Address: l.Address(), Scope: wire.ScopeBroker})
+		}
+		n.onUnwind(n.brokerAPI.Close)
+	}
+	if n.config.HasRole("controller") {
+		n.controllerAPI = server.NewControllerAPI(n.plan.ClusterID)
+		opts.Handlers = append(opts.Handlers, n.controllerAPI.Handlers()...)
+		for _, l := range n.config.ControllerListeners() {
+			opts.Listeners = append(opts.Listeners, server.Listener{Name: l.Name, Address: l.Address(), Scope: wire.ScopeController})
+		}
+	}
+	n.server = server.New(opts)
+	if err := n.server.Start(); err != nil {
+		return err
+	}
+	n.onUnwind(func() {
+		drain, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := n.server.Shutdown(drain); err != nil {
+			n.logger.Warn("connections were cut off", "cause", err)
+		}
+	})
+	return nil
+}
+
+// openDirectories locks the data directories, then formats those that are new.
+func (n *node) openDirectories() error {
+	dirs, err := log.OpenDirs(log.DirsOptions{
+		FS: n.fs, Paths: n.config.LogDirs(), RecoveryThreads: n.config.Int("num.recovery.threads.per.data.dir"), Logger: n.logger,
+		OnEvent:   func(e log.Event) { n.replicaEvents().LogEvent(e) },
+		OnOffline: func(dir string, cause error) { n.directoryOffline(dir, cause) },
+	})
+	if err != nil {
+		return err
+	}
+	n.dirs = dirs
+	n.onUnwind(func() {
+		if err := dirs.Close(context.Background(), -1); err != nil {
+			n.logger.Warn("log directories were not closed cleanly", "cause", err)
+		}
+	})
+	var format func(string, metadata.UUID) error
+	if n.config.HasRole("controller") {
+		format = n.formatQuorum
+	}
+	fresh := n.plan.FormatsQuorum()
+	if err := n.plan.Carry(n.fs, format); err != nil {
+		return err
+	}
+	if fresh {
+		n.logger.Info("formatted", "cluster", n.plan.ClusterID, "node", n.id, "metadata_dir", n.plan.MetadataDir)
+	}
+	return nil
+}
+
+func (n *node) identity() quorum.Identity {
+	return quorum.Identity{ClusterID: n.plan.ClusterID, NodeID: n.id, DirectoryID: n.plan.IDs[n.plan.MetadataDir]}
+}
+
+func (n *node) formatQuorum(dir string, id metadata.UUID) error {
+	voters, err := n.config.QuorumVoters()
+	if err != nil {
+		return err
+	}
+	for _, voter := range voters {
+		if voter.ID != n.id {
+			return errors.New("a quorum of several voters cannot be formed by this version: leave controller.quorum.voters to this node alone")
+		}
+	}
+	self := quorum.Voter{VoterID: n.id, VoterDirectoryID: id, Endpoints: n.controllerEndpoints(), KRaftVersionFeature: metadata.VersionRange{Min: 0, Max: 1}}
+	return quorum.Format(quorum.FormatOptions{
+		FS: n.fs, Dir: dir, Identity: quorum.Identity{ClusterID: n.plan.ClusterID, NodeID: n.id, DirectoryID: id},
+		Voters: []quorum.Voter{self}, Bootstrap: metadata.BootstrapRecords(metadata.LevelLatest),
+	})
+}
+
+// bound is a listener's address as clients should use it, with the port it got.
+func (n *node) bound(l config.Listener) config.Listener {
+	if l.Port == 0 {
+		if addr, ok := n.server.Addr(l.Name).(*net.TCPAddr); ok {
+			l.Port = uint16(addr.Port)
+		}
+	}
+	if l.Host == "" || l.Host == "0.0.0.0" || l.Host == "::" {
+		l.Host = "127.0.0.1"
+	}
+	return l
+}
+
+func (n *node) controllerEndpoints() []metadata.VoterEndpoint {
+	var endpoints []metadata.VoterEndpoint
+	for _, l := range n.config.ControllerListeners() {
+		l = n.bound(l)
+		endpoints = append(endpoints, metadata.VoterEndpoint{Name: l.Name, Host: l.Host, Port: l.Port})
+	}
+	return endpoints
+}
+
+func (n *node) startQuorum(ctx context.Context) error {
+	host, err := quorum.Open(quorum.Options{
+		FS: n.fs, Dir: n.plan.MetadataDir, Identity: n.identity(),
+		Controller: controller.Options{NodeID: n.id, ClusterID: n.plan.ClusterID, Static: n.config, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64()))},
+		Config: quorum.Config{
+			SegmentBytes: int32(n.config.Int("metadata.log.segment.bytes")), SegmentMs: n.config.Long("metadata.log.segment.ms"),
+			Snapshots: quorum.SnapshotRules{
+				BytesBetween: n.config.Long("metadata.log.max.record.bytes.between.snapshots"), MaxInterval: n.config.Duration("metadata.log.max.snapshot.interval.ms"),
+				RetentionBytes: n.config.Long("metadata.max.retention.bytes"), Retention: n.config.Duration("metadata.max.retention.ms"),
+			},
+			ElectionTimeout: n.config.Duration("controller.quorum.election.timeout.ms"),
+		},
+		Endpoints: n.controllerEndpoints(), ErrorCode: server.ErrorCode, Logger: n.logger,
+	})
+	if err != nil {
+		return err
+	}
+	n.host = host
+	host.Start()
+	n.onUnwind(func() {
+		if err := host.Close(); err != nil {
+			n.logger.Error("the quorum was not closed cleanly", "cause", err)
+		}
+	})
+	go func() {
+		<-host.Done()
+		if err := host.Err(); err != nil {
+			n.fail(fmt.Errorf("the metadata log in %s: %w", n.plan.MetadataDir, err))
+		}
+	}()
+	n.controllerAPI.Open(host, server.ControllerNode{OwnBroker: n.ownBroker()})
+	return host.WaitActive(ctx)
+}
+
+// ownBroker is the id of the broker in this process, -1 for none.
+func (n *node) ownBroker() int32 {
+	if n.config.HasRole("broker") {
+		return n.id
+	}
+	return -1
+}
+
+func (n *node) fail(err error) {
+	select {
+	case n.failed <- err:
+	default:
+	}
+}
+
+// advertised are the endpoints that clients are told.
+func (n *node) advertised() []broker.Endpoint {
+	var endpoints []broker.Endpoint
+	for _, l := range n.config.AdvertisedListeners() {
+		l = n.bound(l)
+		protocol, _ := n.config.SecurityProtocol(l.Name)
+		endpoints = append(endpoints, broker.Endpoint{Name: l.Name, Host: l.Host, Port: l.Port, SecurityProtocol: int16(protocol)})
+	}
+	return endpoints
+}
+
+// controllers are the places where this broker looks for the quorum.
+func (n *node) controllers() ([]broker.Controller, error) {
+	voters, err := n.config.QuorumVoters()
+	if err != nil {
+		return nil, err
+	}
+	var controllers []broker.Controller
+	for _, voter := range voters {
+		controllers = append(controllers, broker.Controller{ID: voter.ID, Addr: net.JoinHostPort(voter.Host, strconv.Itoa(int(voter.Port)))})
+	}
+	for _, addr := range n.config.List("controller.quorum.bootstrap.servers") {
+		controllers = append(controllers, broker.Controller{ID: -1, Addr: addr})
+	}
+	if len(controllers) == 0 && n.host != nil {
+		for _, e := range n.controllerEndpoints() {
+			controllers = append(controllers, broker.Controller{ID: n.id, Addr: net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))})
+		}
+	}
+	return controllers, nil
+}
+
+func (n *node) startBroker() error {
+	controllers, err := n.controllers()
+	if err != nil {
+		return err
+	}
+	paths := map[metadata.UUID]string{}
+	var ids [][16]byte
+	for _, path := range n.dirs.Online() {
+		id := n.plan.IDs[path]
+		paths[id] = path
+		ids = append(ids, id)
+	}
+	n.replicas = replica.New(replica.Options{
+		BrokerID: n.id, Dirs: n.dirs, Directories: paths, Usage: n.fs.Usage, Events: n.replicaEvents(), Logger: n.logger,
+		TopicConfig: func(image *metadata.Image, topic string) replica.TopicConfig {
+			return broker.TopicConfig(image, n.config, n.id, topic)
+		},
+		ReplicaLagMax: n.config.Duration("replica.lag.time.max.ms"), FetchMaxBytes: n.config.Int("fetch.max.bytes"),
+		HighWatermarkCheckpointInterval: n.config.Duration("replica.high.watermark.checkpoint.interval.ms"),
+		CheckpointInterval:              n.config.Duration("log.flush.offset.checkpoint.interval.ms"),
+		RetentionInterval:               n.config.Duration("log.retention.check.interval.ms"),
+		DirectoryFailed:                 n.directoryFailed,
+	})
+	n.onUnwind(func() {
+		epoch := int64(-1)
+		if n.broker != nil {
+			epoch = n.broker.Epoch()
+		}
+		if err := n.replicas.Close(context.Background(), epoch); err != nil {
+			n.logger.Warn("partitions were not closed cleanly", "cause", err)
+		}
+	})
+	n.groups = coordinator.New(coordinator.Options{
+		Config: group.Config{
+			MinSessionTimeout: n.config.Duration("group.min.session.timeout.ms"), MaxSessionTimeout: n.config.Duration("group.max.session.timeout.ms"),
+			InitialRebalanceDelay: orNever(n.config.Duration("group.initial.rebalance.delay.ms")), MaxSize: n.config.Int("group.max.size"),
+			OffsetMetadataMaxBytes: n.config.Int("offset.metadata.max.bytes"), OffsetsRetention: time.Duration(n.config.Long("offsets.retention.minutes")) * time.Minute,
+			RetentionCheckInterval: n.config.Duration("offsets.retention.check.interval.ms"), NewUUID: newMemberUUID,
+		},
+		CommitTimeout: n.config.Duration("offsets.commit.timeout.ms"), Logger: n.logger,
+	})
+	n.onUnwind(n.groups.Close)
+	previous, ok := n.dirs.CleanBrokerEpoch()
+	if !ok {
+		previous = -1
+	}
+	n.broker = broker.New(broker.Options{
+		NodeID: n.id, ClusterID: n.plan.ClusterID, IncarnationID: n.incarnation, Rack: n.config.String("broker.rack"), Advertised: n.advertised(),
+		Features: brokerFeatures(), LogDirIDs: ids, MetadataDirID: n.plan.IDs[n.plan.MetadataDir], PreviousBrokerEpoch: previous,
+		Controllers: controllers, Dial: (&net.Dialer{}).DialContext,
+		HeartbeatInterval:    n.config.Duration("broker.heartbeat.interval.ms"),
+		RegistrationTimeout:  n.config.Duration("initial.broker.registration.timeout.ms"),
+		QuorumRequestTimeout: n.config.Duration("controller.quorum.request.timeout.ms"),
+		ShutdownTimeout:      30 * time.Second,
+		Publish:              n.publish, Logger: n.logger,
+	})
+	n.broker.Start()
+	n.onUnwind(n.broker.Stop)
+	return nil
+}
+
+// publish hands an image to the parts, the log first and the coordinators last.
+func (n *node) publish(image *metadata.Image, delta *metadata.Delta) error {
+	if delta == nil && n.broker.Image().Offset() < 0 {
+		if err := n.replicas.Load(context.Background(), image); err != nil {
+			return err
+		}
+	}
+	n.replicas.Apply(image, delta)
+	n.groups.Apply(n.id, n.replicas, image, delta)
+	return nil
+}
+
+func brokerFeatures() []broker.FeatureRange {
+	var ranges []broker.FeatureRange
+	for _, f := range metadata.SupportedFeatures() {
+		ranges = append(ranges, broker.FeatureRange{Name: f.Name, Min: f.Min, Max: f.Max})
+	}
+	return ranges
+}
+
+// features are what ApiVersions shows.
+func (n *node) features() server.Features {
+	var shown server.Features
+	for _, f := range metadata.SupportedFeatures() {
+		supported := kmsg.NewApiVersionsResponseSupportedFeature()
+		supported.Name, supported.MinVersion, supported.MaxVersion = f.Name, f.Min, f.Max
+		shown.Supported = append(shown.Supported, supported)
+	}
+	image := metadata.EmptyImage()
+	switch {
+	case n.broker != nil:
+		image = n.broker.Image()
+	case n.host != nil:
+		image = n.host.Committed()
+	}
+	shown.FinalizedEpoch = image.Offset()
+	for name, level := range image.Features().All() {
+		finalized := kmsg.NewApiVersionsResponseFinalizedFeature()
+		finalized.Name, finalized.MinVersionLevel, finalized.MaxVersionLevel = name, level, level
+		shown.Finalized = append(shown.Finalized, finalized)
+	}
+	return shown
+}
+
+// ready waits until clients may come, then lets them through.
+func (n *node) ready(ctx context.Context) error {
+	if n.broker == nil {
+		return nil
+	}
+	if err := n.broker.Ready(ctx); err != nil {
+		return err
+	}
+	n.brokerAPI.Open(server.Node{
+		ID: n.id, ClusterID: n.plan.ClusterID, Config: n.config, Broker: n.broker, Replicas: n.replicas, Groups: n.groups, Logger: n.logger,
+	})
+	return nil
+}
+
+// stop hands leaderships over and takes everything down in order: clients first,
+// the quorum last, because the broker's farewell needs it.
+func (n *node) stop() {
+	if n.broker != nil && n.config.Bool("controlled.shutdown.enable") {
+		if err := n.broker.ControlledShutdown(context.Background()); err != nil {
+			n.logger.Warn("stopping without the controller's consent", "cause", err)
+		}
+	}
+	n.unwind()
+}
+
+func (n *node) replicaEvents() *replica.Events { return &n.events }
+
+// directoryOffline is told by the log directories, directoryFailed by the replicas:
+// either way the partitions in it stop, and the controller is told.
+func (n *node) directoryOffline(dir string, cause error) {
+	if n.replicas != nil {
+		n.replicas.DirectoryOffline(dir, cause)
+	}
+}
+
+func (n *node) directoryFailed(dir string, cause error) {
+	n.logger.Error("log directory failed", "dir", dir, "cause", cause)
+	if len(n.dirs.Online()) == 0 || dir == n.plan.MetadataDir {
+		n.fail(fmt.Errorf("log directory %s failed: %w", dir, cause))
+		return
+	}
+	var offline [][16]byte
+	for _, path := range n.dirs.Offline() {
+		offline = append(offline, n.plan.IDs[path])
+	}
+	if n.broker != nil {
+		n.broker.SetOfflineDirs(offline)
+	}
+}
+
+// newMemberUUID is the random half of a member id, in the common 8-4-4-4-12 form.
+func newMemberUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it does not fail
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// orNever turns a configured zero into "none": the group shard takes zero for its
+// default.
+func orNever(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
+}

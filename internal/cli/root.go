@@ -1,0 +1,137 @@
+// Package cli is Stele's command line: `stele serve` and the commands that talk
+// to a running cluster, Stele's or Kafka's alike.
+//
+// Every command takes --bootstrap-server, --command-config and --output. Tables
+// are for people, --output json is for scripts. The exit status is 0 when the
+// work is done, 1 when it failed, 2 when the command was used wrongly. Errors go
+// to standard error, in one line: what failed, on what, and what to do.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit statuses that scripts may rely on.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError marks errors of the caller's words, as against failed work.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// env is what every command shares: where it reads and writes, and how it
+// reaches the cluster.
+type env struct {
+	in       io.Reader
+	out, err io.Writer
+
+	bootstrap     []string
+	commandConfig string
+	output        string
+}
+
+// Execute runs one command line and returns the exit status.
+func Execute(args []string, in io.Reader, out, errOut io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	e := &env{in: in, out: out, err: errOut}
+	root := newRoot(e)
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	fmt.Fprintf(errOut, "stele: %s\n", strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; "))
+	var usage usageError
+	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func newRoot(e *env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "stele",
+		Short: "A log that speaks Apache Kafka's protocol, in one binary",
+		Long: `Stele is a replicated, partitioned log that speaks Apache Kafka's protocol.
+
+Start a node, then use any Kafka client, or the commands below:
+
+  stele serve
+  echo hello | stele produce greetings
+  stele consume greetings --from earliest --stop-at-end`,
+		Version:       version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	flags := root.PersistentFlags()
+	flags.StringSliceVarP(&e.bootstrap, "bootstrap-server", "b", []string{"127.0.0.1:9092"}, "addresses to find the cluster at, host:port, comma separated")
+	flags.StringVar(&e.commandConfig, "command-config", "", "properties file with client settings (bootstrap.servers, client.id, request.timeout.ms, ...)")
+	flags.StringVarP(&e.output, "output", "o", "table", "how to print: table or json")
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if e.output != "table" && e.output != "json" {
+			return usagef("--output %s: use table or json", e.output)
+		}
+		return nil
+	}
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	root.AddCommand(
+		newServe(e), newTopic(e), newProduce(e), newConsume(e), newGroup(e), newConfig(e), newCluster(e), newLog(e),
+	)
+	markUsage(root)
+	return root
+}
+
+// markUsage makes cobra's own complaints (unknown flag, wrong number of
+// arguments, unknown command) usage errors, in every command.
+func markUsage(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usagef("%w (see `%s --help`)", err, c.CommandPath())
+	})
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return usagef("%w (see `%s --help`)", err, c.CommandPath())
+			}
+			return nil
+		}
+	}
+	for _, child := range cmd.Commands() {
+		markUsage(child)
+	}
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	text := info.Main.Version
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" && len(setting.Value) >= 12 && (text == "" || text == "(devel)") {
+			text = "devel " + setting.Value[:12]
+		}
+	}
+	return text + " " + info.GoVersion
+}
