@@ -102,7 +102,7 @@ func (m *machine) apply(c committed) error {
 		}
 	}
 	m.controller.CommittedTo(c.Place.EndOffset)
-	m.answer(c.Place.Index, c.Place.Term)
+	m.answer(c.Place.Index)
 	return nil
 }
 
@@ -139,16 +139,11 @@ func decodeRecords(b record.Batch) ([]metadata.Record, error) {
 	return recs, it.Err()
 }
 
-// answer lets go of those who waited for index or an earlier one, now that index of that term is committed.
-func (m *machine) answer(index, term uint64) {
+// answer lets go of those who waited for index or an earlier one, now that index is committed.
+func (m *machine) answer(index uint64) {
 	for len(m.waiting) > 0 && m.waiting[0].index <= index {
-		w := m.waiting[0]
+		m.waiting[0].finish()
 		m.waiting = m.waiting[1:]
-		if w.index == index && term != m.term {
-			w.r.finish(nil, ErrNotController)
-			continue
-		}
-		w.finish()
 	}
 }
 
@@ -169,6 +164,13 @@ func (m *machine) abandon() {
 		w.r.finish(nil, ErrNotController)
 	}
 	m.waiting = nil
+}
+
+// moved notices that the leadership the controller is active in is over.
+func (m *machine) moved() {
+	if m.active && (!m.node.leading() || m.node.term != m.term) {
+		m.resign()
+	}
 }
 
 // resign ends the activity: what was not committed is forgotten here, and comes back by apply if the next leader has it.
@@ -235,7 +237,7 @@ func (m *machine) handle(r *request, now time.Time) error {
 	}
 	m.waiting = append(m.waiting, waiter{index: m.lastIndex, r: r, result: result, err: err})
 	if m.proposed == 0 && m.node.applied.Index >= m.lastIndex {
-		m.answer(m.lastIndex, m.term)
+		m.answer(m.lastIndex)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stelelog/stele/internal/controller"
 	"github.com/stelelog/stele/internal/metadata"
+	"github.com/stelelog/stele/internal/record"
 	"github.com/stelelog/stele/internal/vfs"
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -250,4 +251,84 @@ func TestHostRevertsWhenDeposed(t *testing.T) {
 			t.Errorf("the deposed controller ends with %q", got)
 		}
 	})
+}
+
+// One message deposes the leader, replaces its uncommitted entries and commits the replacements at the same offsets:
+// whoever waited gets ErrNotController, and the controller has what the new leader wrote, not what it had made itself.
+func TestHostDeposedByCommittedEntries(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	formatTest(t, fs, testVoter(1), testVoters(1, 2, 3))
+	o := hostOptions(fs, Config{})
+	o.Transport = &memTransport{network: &memNetwork{}, self: o.Identity}
+	h, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { h.Start(); closeHost(t, h) }()
+	me, other := h.node.id, raftIDOf(testVoter(2))
+	step := func(m *pb.Message) {
+		t.Helper()
+		m.From, m.To = new(other), new(me)
+		if err := h.node.step(m); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.settle(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.node.raft.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.settle(); err != nil {
+		t.Fatal(err)
+	}
+	step(&pb.Message{Type: pb.MsgPreVoteResp.Enum(), Term: new(uint64(1))})
+	step(&pb.Message{Type: pb.MsgVoteResp.Enum(), Term: new(uint64(1))})
+	step(&pb.Message{Type: pb.MsgAppResp.Enum(), Term: new(uint64(1)), Index: new(h.node.store.runs.lastIndex())})
+	if !h.machine.active {
+		t.Fatal("not active with a majority's votes and its first entry committed")
+	}
+	first := h.node.applied
+	r := &request{done: make(chan struct{}), fn: func(*controller.Controller, time.Time, int64) (controller.Result, error) {
+		return controller.Result{Records: []metadata.Record{&metadata.ConfigRecord{
+			ResourceType: metadata.ResourceTopic, ResourceName: "a", Name: "retention.ms", Value: new("lost"),
+		}}}, nil
+	}}
+	if err := h.propose(time.Now(), []*request{r}); err != nil {
+		t.Fatal(err)
+	}
+	if configOf(h.machine.controller.Image(), "a") != "lost" || configOf(h.Committed(), "a") != "" {
+		t.Fatal("the change is not pending")
+	}
+	var entries []*pb.Entry
+	for index := first.Index + 1; index <= h.node.store.runs.lastIndex(); index++ {
+		value, err := metadata.AppendRecord(nil, &metadata.ConfigRecord{
+			ResourceType: metadata.ResourceTopic, ResourceName: "a", Name: "retention.ms", Value: new(fmt.Sprint(index)),
+		}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := record.NewBuilder(record.BuilderOptions{})
+		if err := b.Append(5, nil, value, nil); err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, &pb.Entry{Type: pb.EntryNormal.Enum(), Index: new(index), Term: new(uint64(2)), Data: b.Bytes()})
+	}
+	last := entries[len(entries)-1].GetIndex()
+	step(&pb.Message{Type: pb.MsgApp.Enum(), Term: new(uint64(2)), LogTerm: new(first.Term), Index: new(first.Index), Entries: entries, Commit: new(last)})
+	select {
+	case <-r.done:
+		if !errors.Is(r.err, ErrNotController) {
+			t.Errorf("answered %v, %v", r.reply, r.err)
+		}
+	default:
+		t.Error("still waiting")
+	}
+	if got := configOf(h.Committed(), "a"); got != fmt.Sprint(last) {
+		t.Errorf("committed image has %q, the new leader wrote %d", got, last)
+	}
+	if img := h.machine.controller.Image(); img.Offset() != h.node.applied.EndOffset-1 || img.MetadataVersion() != 0 {
+		t.Errorf("image at offset %d of level %d holds what was replaced", img.Offset(), img.MetadataVersion())
+	}
 }

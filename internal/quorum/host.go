@@ -412,7 +412,7 @@ func (h *Host) propose(now time.Time, asked []*request) error {
 // settle lets raft do all it has ready, and follows what that means for the controller and those who watch.
 func (h *Host) settle() error {
 	for {
-		err := h.node.drain(h.send, h.restored, h.applied)
+		err := h.node.drain(follower{send: h.send, restored: h.restored, moved: h.machine.moved, applied: h.applied})
 		if err != nil {
 			return err
 		}
@@ -438,9 +438,6 @@ func (h *Host) follow() (changed bool) {
 	leaderID := h.leaderID()
 	if s.LeaderID == leaderID && s.LeaderEpoch == int32(h.node.term) && s.Leading == h.node.leading() {
 		return false
-	}
-	if h.machine.active && (!h.node.leading() || h.machine.term != h.node.term) {
-		h.machine.resign()
 	}
 	h.observers.forget()
 	h.log.Info("leader of the metadata log changed", "topic", TopicName, "partition", 0, "fromLeader", s.LeaderID,

@@ -113,18 +113,30 @@ func (e *staleProposalError) Error() string {
 	return fmt.Sprintf("records were computed for term %d after index %d, the log is at term %d, index %d", e.term, e.lastIndex, e.nowTerm, e.nowLastIndex)
 }
 
+// follower is who a node tells what happens, in this order within one round.
+type follower struct {
+	// send takes messages for other voters. All they promise is durable.
+	send func([]*pb.Message)
+	// restored: everything here was replaced by a leader's snapshot that ends at that place.
+	restored func(position) error
+	// moved: term, leader or role may be others now. It comes before entries that were committed under them.
+	moved func()
+	// applied takes the next committed entry.
+	applied func(committed) error
+}
+
 // drain does all that raft has ready, in the one order that is safe: hard state and entries become durable, then
 // messages leave, then committed entries are applied. An error means that this voter's disk can no longer be
 // trusted; it must not go on.
-func (n *node) drain(send func([]*pb.Message), restore func(position) error, apply func(committed) error) error {
-	return guard(func() error { return n.drainAll(send, restore, apply) })
+func (n *node) drain(f follower) error {
+	return guard(func() error { return n.drainAll(f) })
 }
 
-func (n *node) drainAll(send func([]*pb.Message), restore func(position) error, apply func(committed) error) error {
+func (n *node) drainAll(f follower) error {
 	for n.raft.HasReady() {
 		rd := n.raft.Ready()
 		if !raft.IsEmptySnap(rd.Snapshot) {
-			if err := n.install(rd.Snapshot, rd.HardState, restore); err != nil {
+			if err := n.install(rd.Snapshot, rd.HardState, f); err != nil {
 				return err
 			}
 		}
@@ -141,9 +153,10 @@ func (n *node) drainAll(send func([]*pb.Message), restore func(position) error, 
 			if err := n.store.attachSnapshots(rd.Messages); err != nil {
 				return err
 			}
-			send(rd.Messages)
+			f.send(rd.Messages)
 		}
-		if err := n.apply(rd.CommittedEntries, apply); err != nil {
+		f.moved()
+		if err := n.apply(rd.CommittedEntries, f.applied); err != nil {
 			return err
 		}
 		n.raft.Advance(rd)
@@ -192,14 +205,15 @@ func (n *node) applyMembership(e *pb.Entry) error {
 }
 
 // install replaces everything here by a leader's snapshot.
-func (n *node) install(snapshot *pb.Snapshot, hard *pb.HardState, restore func(position) error) error {
+func (n *node) install(snapshot *pb.Snapshot, hard *pb.HardState, f follower) error {
 	place, voters, err := n.store.install(snapshot, hard)
 	if err != nil {
 		return err
 	}
 	n.applied, n.voters = place, voters
 	n.membership = proto.Clone(snapshot.GetMetadata().GetConfState()).(*pb.ConfState)
-	return restore(place)
+	f.moved()
+	return f.restored(place)
 }
 
 // step gives raft a message of another voter. Messages raft has no use for are dropped, as a network might.

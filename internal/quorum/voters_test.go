@@ -70,14 +70,15 @@ func (q *simQuorum) crash(v *simVoter) {
 
 // run lets a voter do what it has ready; a fault of its disk takes it down and up again.
 func (q *simQuorum) run(v *simVoter) {
-	err := v.node.drain(
-		func(messages []*pb.Message) {
+	err := v.node.drain(follower{
+		send: func(messages []*pb.Message) {
 			for _, m := range messages {
 				q.network = append(q.network, proto.Clone(m).(*pb.Message))
 			}
 		},
-		func(at position) error { return nil },
-		func(c committed) error {
+		restored: func(position) error { return nil },
+		moved:    func() {},
+		applied: func(c committed) error {
 			index := c.Entry.GetIndex()
 			if before, ok := q.history[index]; ok && !bytes.Equal(before, c.Batch) {
 				q.t.Fatalf("voter %d commits another entry at index %d", v.self.VoterID, index)
@@ -85,7 +86,8 @@ func (q *simQuorum) run(v *simVoter) {
 			q.history[index] = bytes.Clone(c.Batch)
 			q.highest = max(q.highest, index)
 			return nil
-		})
+		},
+	})
 	if err != nil {
 		if !errors.Is(err, errPulled) {
 			q.t.Fatalf("voter %d: %v", v.self.VoterID, err)
