@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/stelelog/stele/internal/group"
-	"github.com/stelelog/stele/internal/log"
 	"github.com/stelelog/stele/internal/metadata"
 	"github.com/stelelog/stele/internal/record"
 	"github.com/stelelog/stele/internal/replica"
@@ -98,7 +97,7 @@ type replicaPartition struct{ p *replica.Partition }
 
 func (r replicaPartition) Append(batch record.Batch, leaderEpoch int32, expectedEnd int64) error {
 	_, _, err := r.p.AppendCoordinator(batch, leaderEpoch, expectedEnd)
-	var moved *log.UnexpectedOffsetError
+	var moved *replica.UnexpectedOffsetError
 	if errors.As(err, &moved) {
 		return errors.Join(errEndMoved, err)
 	}
@@ -113,7 +112,7 @@ func (r replicaPartition) Scan(fn func(record.Batch) error) (int64, error) {
 	buf := make([]byte, 0, scanBytes)
 	for {
 		read, err := r.p.ReadLog(offset, buf)
-		var below *log.OffsetOutOfRangeError
+		var below *replica.LogOffsetOutOfRangeError
 		if errors.As(err, &below) && offset < below.LogStart {
 			offset = below.LogStart
 			continue

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/stelelog/stele/internal/group"
-	"github.com/stelelog/stele/internal/log"
 	"github.com/stelelog/stele/internal/replica"
 )
 
@@ -17,7 +16,7 @@ var ErrLoading = errors.New("the coordinator is loading")
 // written or was not replicated in time: errors of the log become errors of the
 // coordinator that clients know how to retry.
 func writeError(err error) error {
-	var storage *log.StorageError
+	var storage *replica.StorageError
 	switch {
 	case err == nil:
 		return nil
