@@ -155,7 +155,9 @@ const (
 )
 
 // cost estimates the memory that a request of size bytes will hold, from its API alone. It returns
-// *TooCostlyError for one that could take more than the budget has. A Produce request is never refused
+// *TooCostlyError for one that could take more than twice the part for large requests; one that could
+// take more than the part for large requests is served alone. The estimate is the worst that bytes can do,
+// so honest requests of that size take a tenth of it. A Produce request is never refused
 // here: socket.request.max.bytes bounds it, and a large one is served when it can be served alone.
 func (b *Budget) cost(key int16, size int) (int64, error) {
 	held := int64(wire.BufferSize(size))
@@ -169,8 +171,8 @@ func (b *Budget) cost(key int16, size int) (int64, error) {
 	default:
 		held += int64(size) * kmsgAmplification
 	}
-	if held > b.large.capacity {
-		return 0, &TooCostlyError{Key: key, Size: size, Cost: held, Max: b.large.capacity}
+	if most := 2 * b.large.capacity; held > most {
+		return 0, &TooCostlyError{Key: key, Size: size, Cost: held, Max: most}
 	}
 	return held, nil
 }
