@@ -58,13 +58,22 @@ func (m *Manager) judge(img *metadata.Image, tp log.TopicPartition, id [16]byte)
 
 // Apply takes over the cluster metadata: it creates, deletes and reconfigures logs and changes roles. delta is what led
 // from the image applied last to img; nil, or one that began elsewhere (a snapshot was loaded), makes it look at everything.
-// It is called from one goroutine. When it returns every partition has its role; a partition that could not get it has
+// It is called from one goroutine, and does nothing after Close. When it returns every partition has its role; a partition that could not get it has
 // an error instead, and the others are not held up.
 func (m *Manager) Apply(img *metadata.Image, delta *metadata.Delta) {
-	previous := m.image.Swap(img)
+	m.applying.Lock()
+	defer m.applying.Unlock()
+	select {
+	case <-m.closing:
+		return
+	default:
+	}
+	previous := m.applied
+	m.applied = img
+	m.image.Store(img)
 	tell := &storm{logger: m.o.Logger, events: m.events}
 	var changed []assignment
-	everything := delta == nil || delta.Base() != previous
+	everything := delta == nil || previous == nil || delta.Base() != previous
 	if everything {
 		m.dropVanished(img, tell)
 		for _, t := range img.Topics().All() {

@@ -132,6 +132,22 @@ func TestSnapshotReplacesEverything(t *testing.T) {
 	}
 }
 
+// TestFirstDeltaAfterLoad: the delta that follows the loaded image directly still brings every partition its role.
+func TestFirstDeltaAfterLoad(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.create("t", 1)
+	n.mustProduce("t", 2)
+	if err := n.m.Close(context.Background(), -1); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	n.create("other", 1)
+	if p := n.partition("t"); p.Role().Kind != RoleLeader || p.Positions().End != 2 {
+		t.Errorf("%+v", p.Role())
+	}
+}
+
 // TestReassignedAway: a replica that others have now is deleted here, and asking for it names the new leader.
 func TestReassignedAway(t *testing.T) {
 	t.Parallel()
@@ -348,6 +364,10 @@ func TestClosedManager(t *testing.T) {
 		if err := n.m.Close(context.Background(), -1); err != nil {
 			t.Fatal(err)
 		}
+	}
+	n.create("late", 1)
+	if _, err := n.m.Partition("late", 0); err == nil {
+		t.Error("a partition was made after Close")
 	}
 	for what, err := range map[string]error{
 		"produce": n.produce("t", stamped(1, 0)).Err, "fetch": n.m.Fetch(t.Context(), consume(0, -1, -1)).Partitions[0].Err,

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -18,6 +19,8 @@ type Events struct {
 	shrinks  atomic.Int64
 	expands  atomic.Int64
 	timedOut atomic.Int64
+	fenced   atomic.Int64
+	unknown  atomic.Int64
 	logs     [log.EventHeldByFuture + 1]atomic.Int64
 }
 
@@ -29,6 +32,8 @@ type Counts struct {
 	ISRShrinks, ISRExpands int64
 	// ProduceTimeouts counts partitions of Produce requests that were not acknowledged in time.
 	ProduceTimeouts int64
+	// EpochsFenced and EpochsUnknown count the answers that a request's leader epoch is older, or newer, than the one here.
+	EpochsFenced, EpochsUnknown int64
 	// LogEvents counts truncations, moves of log start, recoveries and other events of logs.
 	LogEvents map[log.EventKind]int64
 }
@@ -36,7 +41,8 @@ type Counts struct {
 // Counts is a snapshot.
 func (e *Events) Counts() Counts {
 	c := Counts{RoleChanges: map[RoleKind]int64{}, LogEvents: map[log.EventKind]int64{},
-		ISRShrinks: e.shrinks.Load(), ISRExpands: e.expands.Load(), ProduceTimeouts: e.timedOut.Load()}
+		ISRShrinks: e.shrinks.Load(), ISRExpands: e.expands.Load(), ProduceTimeouts: e.timedOut.Load(),
+		EpochsFenced: e.fenced.Load(), EpochsUnknown: e.unknown.Load()}
 	for k := range e.roles {
 		c.RoleChanges[RoleKind(k)] = e.roles[k].Load()
 	}
@@ -133,6 +139,37 @@ func (t *throttle) take(now time.Time) (full bool, hidden int) {
 	}
 	t.lines++
 	return t.lines <= fullLines, hidden
+}
+
+// tellEpoch tells and counts that a request was refused for its leader epoch; other errors are not its business.
+func (m *Manager) tellEpoch(api string, replicaID int32, err error) {
+	var fenced *FencedLeaderEpochError
+	var unknown *UnknownLeaderEpochError
+	var tp topicPartition
+	var requested int32
+	var current LeaderAndEpoch
+	msg := "fenced leader epoch"
+	switch {
+	case errors.As(err, &fenced):
+		m.events.fenced.Add(1)
+		tp, requested, current = topicPartition{fenced.Topic, fenced.Partition}, fenced.Requested, fenced.Current
+	case errors.As(err, &unknown):
+		m.events.unknown.Add(1)
+		msg = "unknown leader epoch"
+		tp, requested, current = topicPartition{unknown.Topic, unknown.Partition}, unknown.Requested, unknown.Current
+	default:
+		return
+	}
+	full, hidden := m.epochLines.take(m.now())
+	if hidden > 0 {
+		m.o.Logger.Info("fenced or unknown leader epochs, more of the same", "partitions", hidden)
+	}
+	level := slog.LevelInfo
+	if !full {
+		level = slog.LevelDebug
+	}
+	m.o.Logger.Log(context.Background(), level, msg, "topic", tp.topic, "partition", tp.partition, "requested", requested,
+		"leaderEpoch", current.Epoch, "leader", current.Leader, "cause", api, "replica", replicaID)
 }
 
 // tellISR tells and counts one committed change of the in-sync set of a partition that this broker leads.

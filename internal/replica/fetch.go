@@ -180,6 +180,7 @@ func (m *Manager) readPartition(req *FetchRequest, in *FetchPartition, out *Fetc
 		}
 		*out = in.unanswered()
 		out.Err = p.failedIO(err)
+		m.tellEpoch("Fetch", req.ReplicaID, err)
 	}
 }
 

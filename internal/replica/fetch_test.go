@@ -144,6 +144,12 @@ func TestE020_fetch_checks_the_current_epoch(t *testing.T) {
 	if got := n.fetch(consume(0, -1, epochC+1)); got != "75" {
 		t.Errorf("newer: %s", got)
 	}
+	if c := n.events.Counts(); c.EpochsFenced != 1 || c.EpochsUnknown != 1 {
+		t.Errorf("%+v", c)
+	}
+	if want := "\"fenced leader epoch\" topic=t partition=0 requested=4 leaderEpoch=5 leader=1 cause=Fetch replica=-1"; !strings.Contains(n.logs.String(), want) {
+		t.Errorf("no line says %s", want)
+	}
 }
 
 // TestE027_a_consumer_reads_a_follower: below v11 it is refused, from v11 on it reads below the follower's high watermark.

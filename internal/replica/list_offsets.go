@@ -55,6 +55,7 @@ func (m *Manager) ListOffsets(req ListOffsetsRequest) []ListedOffset {
 			if err == nil {
 				q := OffsetQuery{Timestamp: in.Timestamp, ReplicaID: req.ReplicaID, CurrentLeaderEpoch: in.CurrentLeaderEpoch, Isolation: req.Isolation}
 				out[i].TimestampAndOffset, err = p.ListOffset(q)
+				m.tellEpoch("ListOffsets", req.ReplicaID, err)
 			}
 			out[i].Err = err
 		}
@@ -111,6 +112,7 @@ func (m *Manager) OffsetForLeaderEpoch(queries []EpochQuery) []EpochEnd {
 		p, err := m.find(q.Topic, metadata.UUID{}, q.Partition)
 		if err == nil {
 			out[i].OffsetAndEpoch, err = p.OffsetForLeaderEpoch(q.CurrentLeaderEpoch, q.LeaderEpoch)
+			m.tellEpoch("OffsetForLeaderEpoch", ConsumerID, err)
 		}
 		out[i].Err = err
 	}

@@ -72,7 +72,9 @@ type Manager struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	image atomic.Pointer[metadata.Image]
+	image    atomic.Pointer[metadata.Image]
+	applying sync.Mutex      // held by Apply and by Close
+	applied  *metadata.Image // the last one that Apply took over, nil none; guarded by applying
 
 	mu     sync.RWMutex // guards the maps
 	byName map[topicPartition]*Partition
@@ -80,7 +82,8 @@ type Manager struct {
 	// unopened are partitions that belong here and whose logs could not be opened, with the reason.
 	unopened map[topicPartition]error
 
-	isrLines throttle
+	isrLines   throttle
+	epochLines throttle
 
 	failedMu   sync.Mutex
 	failedDirs map[string]bool
@@ -239,6 +242,8 @@ func (m *Manager) Close(ctx context.Context, brokerEpoch int64) error {
 	m.closeOnce.Do(func() {
 		close(m.closing)
 		m.stopped.Wait()
+		m.applying.Lock()
+		defer m.applying.Unlock()
 		for _, p := range m.partitions() {
 			p.stop(ErrClosed)
 		}

@@ -223,16 +223,17 @@ func (p *Partition) acked(required int64, epoch int32) (done bool, err error) {
 	if err := p.Err(); err != nil {
 		return true, err
 	}
-	role := p.role.Load()
+	// Role and high watermark are looked at together: a follower's high watermark, which may pass other records at these
+	// offsets, is never taken for that of the reign before.
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	role := p.state.Role()
 	if role.Kind != RoleLeader || epoch < role.LeadingSince {
 		return true, role.notLeader()
 	}
 	v := p.log.View()
-	hw := v.HighWatermark
-	v.Release()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.state.AckedAll(required, hw)
+	defer v.Release()
+	return p.state.AckedAll(required, v.HighWatermark)
 }
 
 // followerFetched records a follower's fetch, made under role, and moves what it allows to move.
