@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -30,10 +31,12 @@ type machine struct {
 	replayed int64
 	// active: leader, and everything of earlier leaders is applied. term is the one it is active in; lastIndex is
 	// raft's last index with what was proposed since the last drain, which is proposed entries.
+	// begun is the index of the last record it began with.
 	active    bool
 	term      uint64
 	lastIndex uint64
 	proposed  int
+	begun     uint64
 
 	waiting []waiter // in order of index
 }
@@ -193,8 +196,13 @@ func (m *machine) activate(now time.Time) (bool, error) {
 	}
 	m.active, m.term = true, m.node.term
 	m.log.Info("active controller", "epoch", m.term, "offset", m.replayed)
-	return true, m.take(m.controller.Activate(controller.At{Now: now, Next: m.replayed}, m.level), now)
+	err := m.take(m.controller.Activate(controller.At{Now: now, Next: m.replayed}, m.level), now)
+	m.begun = m.lastIndex
+	return true, err
 }
+
+// serving says whether the controller is active and what it began with is committed.
+func (m *machine) serving() bool { return m.active && m.node.applied.Index >= m.begun }
 
 // catchUp replays what raft appended by itself behind what the controller proposed, and counts from there.
 func (m *machine) catchUp() error {
@@ -221,7 +229,7 @@ func (m *machine) verify() error {
 
 // handle runs one request and parks its answer.
 func (m *machine) handle(r *request, now time.Time) error {
-	result, err := r.fn(m.controller, now, m.replayed)
+	result, err := m.compute(r, now)
 	if err == nil {
 		err2 := m.take(result, now)
 		if errors.Is(err2, ErrNotController) {
@@ -240,6 +248,17 @@ func (m *machine) handle(r *request, now time.Time) error {
 		m.answer(m.lastIndex)
 	}
 	return nil
+}
+
+// compute runs a request's function. It changes nothing of the cluster, so a mistake in it costs only its own request.
+func (m *machine) compute(r *request, now time.Time) (result controller.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			m.log.Error("request to the controller panicked", "panic", p, "stack", string(debug.Stack()))
+			result, err = controller.Result{}, &PanicError{Value: p}
+		}
+	}()
+	return r.fn(m.controller, now, m.replayed)
 }
 
 // nextDeadline is when tick has something to do.

@@ -265,7 +265,7 @@ func TestHostDeposedByCommittedEntries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { h.Start(); closeHost(t, h) }()
+	defer closeHost(t, h)
 	me, other := h.node.id, raftIDOf(testVoter(2))
 	step := func(m *pb.Message) {
 		t.Helper()
@@ -285,6 +285,9 @@ func TestHostDeposedByCommittedEntries(t *testing.T) {
 	}
 	step(&pb.Message{Type: pb.MsgPreVoteResp.Enum(), Term: new(uint64(1))})
 	step(&pb.Message{Type: pb.MsgVoteResp.Enum(), Term: new(uint64(1))})
+	if s := h.Status(); !s.Leading || s.Active || s.HighWatermark != -1 {
+		t.Errorf("a leader whose first entry is not committed shows %+v", s)
+	}
 	step(&pb.Message{Type: pb.MsgAppResp.Enum(), Term: new(uint64(1)), Index: new(h.node.store.runs.lastIndex())})
 	if !h.machine.active {
 		t.Fatal("not active with a majority's votes and its first entry committed")
@@ -295,7 +298,11 @@ func TestHostDeposedByCommittedEntries(t *testing.T) {
 			ResourceType: metadata.ResourceTopic, ResourceName: "a", Name: "retention.ms", Value: new("lost"),
 		}}}, nil
 	}}
-	if err := h.propose(time.Now(), []*request{r}); err != nil {
+	// A request that only asks saw that change, and waits for it.
+	reader := &request{done: make(chan struct{}), fn: func(c *controller.Controller, _ time.Time, _ int64) (controller.Result, error) {
+		return controller.Result{Reply: configOf(c.Image(), "a")}, nil
+	}}
+	if err := h.propose(time.Now(), []*request{r, reader}); err != nil {
 		t.Fatal(err)
 	}
 	if configOf(h.machine.controller.Image(), "a") != "lost" || configOf(h.Committed(), "a") != "" {
@@ -317,13 +324,15 @@ func TestHostDeposedByCommittedEntries(t *testing.T) {
 	}
 	last := entries[len(entries)-1].GetIndex()
 	step(&pb.Message{Type: pb.MsgApp.Enum(), Term: new(uint64(2)), LogTerm: new(first.Term), Index: new(first.Index), Entries: entries, Commit: new(last)})
-	select {
-	case <-r.done:
-		if !errors.Is(r.err, ErrNotController) {
-			t.Errorf("answered %v, %v", r.reply, r.err)
+	for _, r := range []*request{r, reader} {
+		select {
+		case <-r.done:
+			if !errors.Is(r.err, ErrNotController) {
+				t.Errorf("answered %v, %v", r.reply, r.err)
+			}
+		default:
+			t.Error("still waiting")
 		}
-	default:
-		t.Error("still waiting")
 	}
 	if got := configOf(h.Committed(), "a"); got != fmt.Sprint(last) {
 		t.Errorf("committed image has %q, the new leader wrote %d", got, last)

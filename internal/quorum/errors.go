@@ -43,3 +43,8 @@ type UnknownLeaderEpochError struct{ Asked, Current int32 }
 func (e *UnknownLeaderEpochError) Error() string {
 	return fmt.Sprintf("leader epoch %d is not known here, it is %d", e.Asked, e.Current)
 }
+
+// PanicError says that a request's own code panicked (Kafka's UNKNOWN_SERVER_ERROR). Nothing was changed.
+type PanicError struct{ Value any }
+
+func (e *PanicError) Error() string { return fmt.Sprintf("request panicked: %v", e.Value) }

@@ -85,6 +85,7 @@ type Host struct {
 	posts  chan func() error
 	stop   chan struct{}
 	done   chan struct{}
+	start  sync.Once
 	once   sync.Once
 	failed error // why the loop ended; to be read after done
 
@@ -168,12 +169,16 @@ func newHost(o Options, store *storage, dir string) (*Host, error) {
 }
 
 // Start begins to vote, to lead and to answer. The only voter of a quorum leads before it is asked twice.
-func (h *Host) Start() { go h.loop() }
+func (h *Host) Start() { h.start.Do(func() { go h.loop() }) }
 
 // Close stops the host and closes the log; requests that wait get ErrNotController, fetches ErrBrokerNotAvailable.
-// Its error is why the host had failed before, or what failed on closing. It must not be called before Start.
+// Its error is why the host had failed before, or what failed on closing. A closed host cannot be started.
 func (h *Host) Close() error {
 	h.once.Do(func() { close(h.stop) })
+	h.start.Do(func() {
+		h.failed = h.node.store.close()
+		close(h.done)
+	})
 	<-h.done
 	return h.failed
 }
@@ -466,7 +471,7 @@ func (h *Host) publish(changed bool) {
 	if h.machine.known() {
 		hw = h.node.applied.EndOffset
 	}
-	if !changed && s.HighWatermark == hw && s.Active == h.machine.active {
+	if !changed && s.HighWatermark == hw && s.Active == h.machine.serving() {
 		return
 	}
 	if hw >= 0 {
@@ -475,7 +480,7 @@ func (h *Host) publish(changed bool) {
 	h.machine.publish()
 	h.board.update(func(s *Status) {
 		s.LeaderID, s.LeaderEpoch, s.Leading = h.leaderID(), int32(h.node.term), h.node.leading()
-		s.HighWatermark, s.Active = hw, h.machine.active
+		s.HighWatermark, s.Active = hw, h.machine.serving()
 		s.Voters, s.snapshots = h.endpoints(h.node.voters), h.keeper.list
 	})
 }

@@ -595,3 +595,79 @@ func TestHostStopsWhenItsDiskFails(t *testing.T) {
 func newTestController(fs vfs.FS) *controller.Controller {
 	return controller.New(hostOptions(fs, Config{}).Controller)
 }
+
+// A request whose code panics gets an error of its own; the next one is served.
+func TestHostSurvivesAPanickingRequest(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	formatHost(t, fs)
+	h := startHost(t, fs, Config{})
+	defer closeHost(t, h)
+	_, err := h.Do(t.Context(), func(*controller.Controller, time.Time, int64) (controller.Result, error) { panic("a mistake") })
+	var panicked *PanicError
+	if !errors.As(err, &panicked) || panicked.Value != "a mistake" {
+		t.Errorf("answered %v", err)
+	}
+	if _, err := setConfig(t, h, "a", "1"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A request that is refused, by the controller or for records that fit no batch, changes nothing and is told why.
+func TestHostRefusals(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	formatHost(t, fs)
+	h := startHost(t, fs, Config{})
+	defer closeHost(t, h)
+	refusal := errors.New("refused")
+	_, err := h.Do(t.Context(), func(*controller.Controller, time.Time, int64) (controller.Result, error) {
+		return controller.Result{Err: refusal}, nil
+	})
+	if !errors.Is(err, refusal) {
+		t.Errorf("answered %v", err)
+	}
+	large := strings.Repeat("x", 3<<20)
+	ask := func(atomic bool) error {
+		_, err := h.Do(t.Context(), func(*controller.Controller, time.Time, int64) (controller.Result, error) {
+			var recs []metadata.Record
+			for i := range 4 {
+				recs = append(recs, &metadata.ConfigRecord{ResourceType: metadata.ResourceTopic, ResourceName: fmt.Sprint(i), Name: "retention.ms", Value: &large})
+			}
+			return controller.Result{Records: recs, Atomic: atomic}, nil
+		})
+		return err
+	}
+	if err := ask(true); err == nil || configOf(h.Committed(), "0") != "" {
+		t.Errorf("12 MiB in one batch: %v", err)
+	}
+	if err := ask(false); err != nil || configOf(h.Committed(), "3") != large {
+		t.Errorf("12 MiB in several batches: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	hold := make(chan struct{})
+	if err := h.post(func() error { <-hold; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.Do(ctx, func(*controller.Controller, time.Time, int64) (controller.Result, error) {
+		return controller.Result{}, nil
+	})
+	close(hold)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller who left: %v", err)
+	}
+}
+
+// A host that was never started closes, and another opens the directory.
+func TestHostClosesUnstarted(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	formatHost(t, fs)
+	h, err := Open(hostOptions(fs, Config{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeHost(t, h)
+	closeHost(t, startHost(t, fs, Config{}))
+}

@@ -9,8 +9,8 @@ type Status struct {
 	// LeaderID is the node that leads, -1 while none is known. LeaderEpoch is raft's term.
 	LeaderID    int32
 	LeaderEpoch int32
-	// Leading: this node is the leader. Active: and it has applied everything earlier leaders left, so its
-	// controller answers.
+	// Leading: this node is the leader. Active: and its controller answers, since everything earlier leaders left is
+	// applied, and what the controller begins with is committed.
 	Leading, Active bool
 	// HighWatermark is the offset below which all is committed and applied here, -1 while that is unknown.
 	HighWatermark int64
