@@ -467,7 +467,7 @@ func TestConnectionLimits(t *testing.T) {
 // A muted connection is not read until the time is over, and then nothing of what was sent is missing.
 func TestMutingLosesNothing(t *testing.T) {
 	t.Parallel()
-	const mute = 80 * time.Millisecond
+	const mute = 200 * time.Millisecond
 	_, addr := start(t, Options{Handlers: []Handler{metadataHandler(func(r *Request) Response { return okMetadata(r).Muting(mute) })}})
 	c := dialRaw(t, addr)
 	begin := time.Now()
