@@ -201,10 +201,8 @@ func (b *Broker) Refused() string {
 // QuorumLeader is the leader of the metadata quorum as this broker knows it; id -1
 // when it knows none.
 func (b *Broker) QuorumLeader() (id, epoch int32) {
-	if known := b.observer.leads.Load(); known != nil {
-		return known.id, known.epoch
-	}
-	return noLeader, -1
+	known := b.observer.leads.Load()
+	return known.id, known.epoch
 }
 
 // NextProducerID hands out a producer id, asking the controller for a block of

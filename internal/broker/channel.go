@@ -22,9 +22,8 @@ type Controller struct {
 	Addr string
 }
 
-// channelRetry is how long the channel waits before it looks for the active
-// controller again (Kafka polls each 100 ms; a node that is its own controller
-// should not lose that much at start).
+// channelRetry is how long the channel waits, unless another leader becomes known,
+// before it tries the active controller again.
 const channelRetry = 20 * time.Millisecond
 
 // ErrNoController is returned when no active controller took a request in time.
@@ -35,7 +34,7 @@ var ErrNoController = errors.New("no active controller answered in time")
 // NOT_CONTROLLER. Safe for concurrent use.
 type channel struct {
 	dial   wire.DialFunc
-	target func() (addr string, ok bool) // the leader, as the observer knows it
+	target func() (addr string, changed <-chan struct{}) // the leader, as the observer knows it
 	logger *slog.Logger
 
 	mu     sync.Mutex
@@ -49,6 +48,7 @@ type channel struct {
 func (c *channel) Do(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
 	var last error
 	for {
+		_, changed := c.target()
 		resp, err := c.try(ctx, req)
 		if err == nil {
 			return resp, nil
@@ -57,6 +57,7 @@ func (c *channel) Do(ctx context.Context, req kmsg.Request) (kmsg.Response, erro
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", ErrNoController, last)
+		case <-changed:
 		case <-time.After(channelRetry):
 		}
 	}
@@ -82,8 +83,8 @@ func (c *channel) try(ctx context.Context, req kmsg.Request) (kmsg.Response, err
 }
 
 func (c *channel) connection(ctx context.Context) (*wire.Conn, error) {
-	addr, ok := c.target()
-	if !ok {
+	addr, _ := c.target()
+	if addr == "" {
 		return nil, errors.New("the active controller is not known yet")
 	}
 	c.mu.Lock()

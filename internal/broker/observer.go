@@ -42,9 +42,11 @@ type observer struct {
 	conn   *wire.Conn
 }
 
+// knownLeader is what the controller channel needs to know of the leader.
 type knownLeader struct {
 	leader
-	addr string
+	addr       string
+	superseded chan struct{} // closed when something else is known
 }
 
 func newObserver(opts *Options, apply func([]record.Batch) error, restore func([]byte, int64, int32) error) *observer {
@@ -54,15 +56,15 @@ func newObserver(opts *Options, apply func([]record.Batch) error, restore func([
 			o.addrs[c.ID] = c.Addr
 		}
 	}
+	o.leads.Store(&knownLeader{leader: leader{id: noLeader, epoch: -1}, superseded: make(chan struct{})})
 	return o
 }
 
-// leaderAddr is where the active controller listens, if anybody said so.
-func (o *observer) leaderAddr() (string, bool) {
-	if known := o.leads.Load(); known != nil && known.addr != "" {
-		return known.addr, true
-	}
-	return "", false
+// leaderAddr is where the active controller listens, "" while nobody said so, and a
+// channel that is closed when that has changed.
+func (o *observer) leaderAddr() (addr string, changed <-chan struct{}) {
+	known := o.leads.Load()
+	return known.addr, known.superseded
 }
 
 // run fetches until ctx ends. It returns an error only when going on could build
@@ -205,13 +207,17 @@ func (o *observer) learn(id, epoch int32) error {
 }
 
 func (o *observer) publishLeader() {
-	next := &knownLeader{leader: o.state.leader, addr: o.addrs[o.state.leader.id]}
-	if next.id == noLeader {
-		next.addr = ""
+	next := &knownLeader{leader: o.state.leader, superseded: make(chan struct{})}
+	if next.id != noLeader {
+		next.addr = o.addrs[next.id]
 	}
-	if old := o.leads.Swap(next); old == nil || *old != *next {
-		o.logger.Info("quorum leader", "leader", next.id, "quorum_epoch", next.epoch, "address", next.addr)
+	old := o.leads.Load()
+	if old.leader == next.leader && old.addr == next.addr {
+		return
 	}
+	o.leads.Store(next)
+	close(old.superseded)
+	o.logger.Info("quorum leader", "leader", next.id, "quorum_epoch", next.epoch, "address", next.addr)
 }
 
 func (o *observer) partitionError(code int16) error {
