@@ -69,6 +69,11 @@ func (l *Log) flushLocked() error {
 func (l *Log) syncView(v *View, dir string, dirDirty bool, target int64) error {
 	point := l.recoveryPoint.Load()
 	last := len(v.list.segs) - 1
+	if first := v.list.segs[0].base; first >= point {
+		if err := l.syncFile(filepath.Join(dir, snapshotName(first))); err != nil {
+			return err
+		}
+	}
 	for i, s := range v.list.segs {
 		// A segment that ends at the recovery point was synced while it was the last one; its indexes and the
 		// snapshot after it were not.

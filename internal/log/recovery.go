@@ -215,39 +215,79 @@ func (d *loader) openSegments(bases []int64) error {
 	return nil
 }
 
-// loadSegment loads segment i without reading it, but for what the indexes do not tell about the last one. Not ok
-// means that it needs recovery. next is the following segment's base, -1 for the last.
+// loadSegment loads segment i without reading it, but for what the indexes do not tell about its end. Not ok means
+// that it needs recovery, which only the last segment may: what was synced before is never cut off. next is the
+// following segment's base, -1 for the last.
 func (d *loader) loadSegment(i int, next int64) (ok bool, err error) {
 	l, seg, st := d.l, d.segs[i], &d.states[i]
 	if st.size, err = seg.file.Size(); err != nil {
 		return false, err
 	}
-	if st.txns, err = l.readTxnIndex(seg.base); err != nil {
-		l.event(Event{Kind: EventRebuilt, From: seg.base, To: seg.base, Cause: txnName(seg.base) + ": " + err.Error()})
-		return false, nil
-	}
-	if err := l.readIndexes(seg.base, st, next < 0); err != nil {
-		l.event(Event{Kind: EventRebuilt, From: seg.base, To: seg.base, Cause: err.Error()})
-		if ok, err := d.rebuildIndexes(i); !ok || err != nil {
+	txns, txnErr := l.readTxnIndex(seg.base)
+	st.txns = txns
+	indexErr := l.readIndexes(seg.base, st)
+	if indexErr == nil {
+		if ok, err = d.findEnd(i); err != nil || !ok && next < 0 {
 			return false, err
 		}
-		if next >= 0 {
-			if err := l.saveIndexes(seg.base, st); err != nil {
-				return false, err
-			}
-			*st = l.compactIndexes(seg.base, *st)
-		} else {
+		if !ok {
+			indexErr = errors.New(indexName(seg.base) + ": does not fit the log")
+		}
+	}
+	if indexErr != nil || txnErr != nil {
+		l.event(Event{Kind: EventRebuilt, From: seg.base, To: seg.base, Cause: fmt.Sprint(errors.Join(indexErr, txnErr))})
+		whole, err := d.rebuild(i, indexErr != nil, txnErr != nil || len(txns) == 0)
+		if err != nil || !whole && next < 0 {
+			return false, err
+		}
+		if next < 0 {
 			d.lastMeta.offsetsWritten, d.lastMeta.timesWritten, d.lastMeta.txnsWritten = -1, -1, -1
+			return true, nil
+		}
+		if err := l.saveIndexes(seg.base, st); err != nil {
+			return false, err
 		}
 	}
 	if next >= 0 {
+		*st = l.compactIndexes(seg.base, *st)
 		st.end = next
-		return true, nil
 	}
-	return d.findEnd(i)
+	return true, nil
 }
 
-// findEnd reads the batch headers after the last index entry: they must end exactly where the file does.
+// rebuild makes the offset and time index, or the transaction index, or both of segment i anew. Not whole: the
+// headers do not reach the end of the file. Reads will say so where it is.
+func (d *loader) rebuild(i int, indexes, txns bool) (whole bool, err error) {
+	whole = true
+	st := &d.states[i]
+	size := st.size
+	if indexes {
+		if whole, err = d.rebuildIndexes(i); err != nil {
+			return false, err
+		}
+		if !whole {
+			st.size = size
+		}
+	}
+	if txns && whole {
+		return whole, d.rebuildTxnIndex(i)
+	}
+	return whole, nil
+}
+
+// rebuildTxnIndex finds the aborted transactions whose marker is in segment i.
+func (d *loader) rebuildTxnIndex(i int) error {
+	l, seg, st := d.l, d.segs[i], &d.states[i]
+	p, err := l.replayProducers(d.segs[:i], func(j int) *segmentState { return &d.states[j] }, seg.base)
+	if err != nil {
+		return err
+	}
+	st.txns = nil
+	return l.replaySegment(&p, seg, st, seg.base, st.end, l.now().UnixMilli(), func(e txnEntry) { st.txns = append(st.txns, e) })
+}
+
+// findEnd reads the batch headers after the last index entry: they must end exactly where the file does, and not
+// before the time index.
 func (d *loader) findEnd(i int) (bool, error) {
 	seg, st := d.segs[i], &d.states[i]
 	pos := int64(0)
@@ -260,7 +300,8 @@ func (d *loader) findEnd(i int) (bool, error) {
 		b, err := r.header(pos)
 		switch {
 		case err == io.EOF:
-			return true, nil
+			n := len(st.times.entries)
+			return n == 0 || seg.base+int64(st.times.entries[n-1].rel) < st.end, nil
 		case errors.Is(err, errTorn):
 			return false, nil
 		case err != nil:
@@ -524,7 +565,7 @@ func (d *loader) install() error {
 	}
 	l.producers.replicated(l.hw)
 	if !l.o.Clean {
-		if err := l.checkSnapshotsAbove(l.o.RecoveryPoint); err != nil {
+		if err := l.checkSnapshots(); err != nil {
 			return err
 		}
 	}

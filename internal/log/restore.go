@@ -76,6 +76,7 @@ func (l *Log) replayProducers(segs []*segment, state func(int) *segmentState, up
 	if err != nil {
 		return p, err
 	}
+	from = max(from, l.logStartForLoad()) // what lies below may not even be on disk
 	// How long ago a producer was last heard of is not known: it counts from now, so that a restart never makes a
 	// retry look new.
 	wall := l.now().UnixMilli()
@@ -87,14 +88,15 @@ func (l *Log) replayProducers(segs []*segment, state func(int) *segmentState, up
 		if st.end <= from || seg.base >= upTo {
 			continue
 		}
-		if err := l.replaySegment(&p, seg, st, from, upTo, wall); err != nil {
+		if err := l.replaySegment(&p, seg, st, from, upTo, wall, func(txnEntry) {}); err != nil {
 			return p, err
 		}
 	}
 	return p, nil
 }
 
-func (l *Log) replaySegment(p *producers, seg *segment, st *segmentState, from, upTo, wall int64) error {
+// replaySegment feeds the segment's batches in [from, upTo) to p. aborted hears of the transactions that end by abort.
+func (l *Log) replaySegment(p *producers, seg *segment, st *segmentState, from, upTo, wall int64, aborted func(txnEntry)) error {
 	r := newHeaderReader(seg.file, st.size)
 	defer r.close()
 	pos := int64(0)
@@ -116,28 +118,27 @@ func (l *Log) replaySegment(p *producers, seg *segment, st *segmentState, from, 
 		if b.BaseOffset() >= upTo {
 			return nil
 		}
-		if b.BaseOffset() >= from && b.HasProducerID() {
+		if b.LastOffset() >= from && b.HasProducerID() {
 			if b.IsControl() {
 				if b, err = readBatch(seg.file, pos, size, nil); err != nil {
 					return err
 				}
 			}
-			p.appended(b, wall)
+			if e, ok := p.appended(b, wall); ok {
+				aborted(e)
+			}
 		}
 		pos += int64(size)
 	}
 }
 
-// checkSnapshotsAbove removes the damaged ones among the snapshots that a crash may have caught half written.
-func (l *Log) checkSnapshotsAbove(point int64) error {
+// checkSnapshots removes snapshots that a crash caught half written.
+func (l *Log) checkSnapshots() error {
 	offsets, err := l.snapshotOffsets()
 	if err != nil {
 		return err
 	}
 	for _, o := range offsets {
-		if o < point {
-			continue
-		}
 		data, err := vfs.ReadFile(l.o.FS, l.path(snapshotName(o)))
 		if err != nil {
 			return err
@@ -197,7 +198,7 @@ func (l *Log) readTxnIndex(base int64) ([]txnEntry, error) {
 }
 
 // readIndexes loads the offset and time index of a segment. An error says that they have to be rebuilt.
-func (l *Log) readIndexes(base int64, st *segmentState, last bool) error {
+func (l *Log) readIndexes(base int64, st *segmentState) error {
 	data, err := vfs.ReadFile(l.o.FS, l.path(indexName(base)))
 	if err != nil {
 		return err
@@ -214,9 +215,6 @@ func (l *Log) readIndexes(base int64, st *segmentState, last bool) error {
 	if n := len(st.times.entries); n > 0 {
 		e := st.times.entries[n-1]
 		st.largest = timestampOffset{e.timestamp, base + int64(e.rel)}
-	}
-	if !last {
-		*st = l.compactIndexes(base, *st)
 	}
 	return nil
 }
