@@ -95,7 +95,7 @@ func (l *Log) writeSnapshot(offset int64, sync bool) error {
 		return nil
 	}
 	data, path := formatSnapshot(&l.producers), l.path(snapshotName(offset))
-	vfs.Failpoint("snapshot-part")
+	vfs.Failpoint("producer-snapshot-part")
 	var err error
 	if sync {
 		err = vfs.WriteFileAtomic(l.o.FS, path, data)
@@ -105,7 +105,7 @@ func (l *Log) writeSnapshot(offset int64, sync bool) error {
 	if err != nil {
 		return err
 	}
-	vfs.Failpoint("snapshot-renamed")
+	vfs.Failpoint("producer-snapshot-renamed")
 	l.snapshotAt = offset
 	return nil
 }

@@ -170,14 +170,14 @@ func writePart(fsys vfs.FS, dir string, id SnapshotID, fill func(write func([]by
 	if err != nil {
 		return err
 	}
-	vfs.Failpoint("snapshot-part")
+	vfs.Failpoint("metadata-snapshot-part")
 	if err := f.Sync(); err != nil {
 		return err
 	}
 	if err := fsys.Rename(part, filepath.Join(dir, id.file())); err != nil {
 		return err
 	}
-	vfs.Failpoint("snapshot-renamed")
+	vfs.Failpoint("metadata-snapshot-renamed")
 	if err := fsys.SyncDir(dir); err != nil {
 		return err
 	}
