@@ -342,13 +342,17 @@ func (s *suite) read(t *testing.T) {
 		defer mu.Unlock()
 		truth[c.name()] = want
 	})
-	if err := s.special(); err != nil {
-		t.Fatal(err)
+	specialErr := s.special()
+	if specialErr != nil {
+		t.Errorf("what only one client writes for all to read: %v", specialErr)
 	}
 	s.each(t, "read", func(t *testing.T, c client) {
 		for _, from := range s.clients {
 			s.check(t, c, "read-"+from.name(), func(ctx context.Context) error {
-				want := truth[from.name()]
+				want, ok := truth[from.name()]
+				if !ok {
+					return errors.New("there is nothing to read: it could not be written")
+				}
 				got, err := c.consume(ctx, query{topic: "mixture-by-" + from.name(), count: len(want)})
 				if err != nil {
 					return err
@@ -357,6 +361,9 @@ func (s *suite) read(t *testing.T) {
 			})
 		}
 		s.check(t, c, "read-binary", func(ctx context.Context) error {
+			if specialErr != nil {
+				return specialErr
+			}
 			got, err := c.consume(ctx, query{topic: "special-binary", count: len(binaryRecords), binary: true})
 			if err != nil {
 				return err
@@ -365,6 +372,9 @@ func (s *suite) read(t *testing.T) {
 		})
 		kept := append(plainRecords("first")[:3:3], plainRecords("third")[:3]...)
 		s.check(t, c, "read-committed", func(ctx context.Context) error {
+			if specialErr != nil {
+				return specialErr
+			}
 			got, err := c.consume(ctx, query{topic: "special-transactions", count: len(kept), committed: true})
 			if err != nil {
 				return err
@@ -372,6 +382,9 @@ func (s *suite) read(t *testing.T) {
 			return differ("special-transactions", compare(kept, got, false))
 		})
 		s.check(t, c, "read-uncommitted", func(ctx context.Context) error {
+			if specialErr != nil {
+				return specialErr
+			}
 			all := append(plainRecords("first")[:3:3], plainRecords("second")[:3]...)
 			all = append(all, plainRecords("third")[:3]...)
 			got, err := c.consume(ctx, query{topic: "special-transactions", count: len(all)})

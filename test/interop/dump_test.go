@@ -166,6 +166,15 @@ func mixedWorkload(ctx context.Context, t *testing.T, target target) (map[string
 			return nil, err
 		}
 	}
+	// A failure here is reported, but leaves the other files to be judged.
+	transaction := func(c client, abort bool) {
+		b := batch{topic: "dump-tx", codec: "none", records: plainRecords("tx")[:5], transactionalID: "dump-tx", abort: abort}
+		if err := c.produce(ctx, b); err != nil {
+			t.Errorf("a transaction of %s: %v", c.name(), err)
+			return
+		}
+		want["dump-tx"] += len(b.records)
+	}
 	for _, c := range s.clients {
 		if err := c.produce(ctx, batch{topic: "dump-clients", codec: "lz4", records: plainRecords(c.name())}); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name(), err)
@@ -175,17 +184,10 @@ func mixedWorkload(ctx context.Context, t *testing.T, target target) (map[string
 			continue // see limits
 		}
 		for _, abort := range []bool{false, true, false} {
-			b := batch{topic: "dump-tx", codec: "none", records: plainRecords("tx")[:5], transactionalID: "dump-tx", abort: abort}
-			if err := c.produce(ctx, b); err != nil {
-				return nil, fmt.Errorf("%s: %w", c.name(), err)
-			}
-			want["dump-tx"] += len(b.records)
+			transaction(c, abort)
 		}
 	}
-	if err := f.produce(ctx, batch{topic: "dump-tx", codec: "none", records: plainRecords("tx")[:5], transactionalID: "dump-tx", abort: true}); err != nil {
-		return nil, err
-	}
-	want["dump-tx"] += 5
+	transaction(f, true)
 	if _, err := f.group(ctx, "dump-none", "dump-group", 20); err != nil {
 		return nil, err
 	}

@@ -162,9 +162,9 @@ func (n *Node) Start(ctx context.Context) error {
 		}
 		select {
 		case <-done:
-			return fmt.Errorf("Kafka ended before it had started: %v; see %s", n.err, logPath)
+			return fmt.Errorf("the reference ended before it had started: %v; see %s", n.err, logPath)
 		case <-ctx.Done():
-			return fmt.Errorf("Kafka did not start: %w; see %s", ctx.Err(), logPath)
+			return fmt.Errorf("the reference did not start: %w; see %s", ctx.Err(), logPath)
 		case <-tick.C:
 		}
 	}
@@ -188,14 +188,14 @@ func (n *Node) Stop() error {
 	n.cmd = nil
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		<-n.done
-		return fmt.Errorf("Kafka had ended by itself: %v", n.err)
+		return fmt.Errorf("the reference had ended by itself: %v", n.err)
 	}
 	select {
 	case <-n.done:
 	case <-time.After(time.Minute):
 		_ = cmd.Process.Kill()
 		<-n.done
-		return errors.New("Kafka did not stop within a minute and was killed")
+		return errors.New("the reference did not stop within a minute and was killed")
 	}
 	// 143 is a JVM's exit status after it has run its shutdown hooks for TERM.
 	if exit := (*exec.ExitError)(nil); errors.As(n.err, &exit) && exit.ExitCode() == 143 {
