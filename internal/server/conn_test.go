@@ -380,7 +380,7 @@ func TestPanicClosesOneConnection(t *testing.T) {
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
 	gate := make(chan struct{})
-	_, addr := start(t, Options{MaxIdle: 50 * time.Millisecond, Handlers: []Handler{metadataHandler(func(r *Request) Response { <-gate; return okMetadata(r) })}})
+	_, addr := start(t, Options{MaxIdle: 400 * time.Millisecond, Handlers: []Handler{metadataHandler(func(r *Request) Response { <-gate; return okMetadata(r) })}})
 	waiting := dialRaw(t, addr)
 	waiting.send(frame(metadataRequest(), 1))
 	for _, part := range [][]byte{nil, {0, 0}, frame(metadataRequest(), 1)[:14]} {
@@ -398,7 +398,7 @@ func TestB058_vanished_clients(t *testing.T) {
 	t.Parallel()
 	parked, woken := make(chan struct{}, 1), make(chan struct{}, 1)
 	big := make([]byte, 64<<20)
-	s, addr := start(t, Options{WriteTimeout: 100 * time.Millisecond, Handlers: []Handler{
+	s, addr := start(t, Options{WriteTimeout: 500 * time.Millisecond, Handlers: []Handler{
 		metadataHandler(func(r *Request) Response {
 			parked <- struct{}{}
 			<-r.Context().Done()

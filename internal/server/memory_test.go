@@ -128,7 +128,7 @@ func TestMemoryStaysWithinItsBudget(t *testing.T) {
 	if above > 128 {
 		t.Errorf("%d MB above idle", above)
 	}
-	if slowest > 2*time.Second {
+	if slowest > 5*time.Second {
 		t.Errorf("another client waited %v", slowest)
 	}
 }
