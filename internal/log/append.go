@@ -259,6 +259,9 @@ func (l *Log) followerMayAppend(records []byte, maxEpoch int32, contiguous bool)
 // store writes batches that may be appended: epochs first, then run by run, one run per segment. Then it flushes
 // if that is due, and publishes. mu is held.
 func (l *Log) store(data []byte, batches []batchInfo) error {
+	if err := l.savePositionsDue(); err != nil {
+		return err
+	}
 	if err := l.assignEpochs(batches); err != nil {
 		return err
 	}
@@ -348,14 +351,17 @@ func (l *Log) assignEpochs(batches []batchInfo) error {
 // again, anything else takes the directory offline.
 func (l *Log) diskError(op string, err error) error {
 	var se *StorageError
-	if errors.As(err, &se) {
+	if errors.As(err, &se) && (!se.Offline || l.failed != nil) {
 		return err
 	}
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if isFull(err) {
 		return l.refused(op, err)
 	}
 	return l.offline(op, err)
 }
+
+// isFull says that the disk has no room: that passes, and takes nothing offline.
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // mustRoll says whether the batch needs a new segment, when the last one would have size bytes before it.
 func (l *Log) mustRoll(b *batchInfo, size int64, notEmpty bool) bool {

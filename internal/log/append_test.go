@@ -522,3 +522,61 @@ func TestS040_flush_messages(t *testing.T) {
 		}
 	}
 }
+
+// On a full disk produce is refused and may be tried again, reads and retention go on, and a log opens; the directory
+// stays online, and with room appends go on at the right offset.
+func TestB086_full_disk(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{SegmentBytes: 500, IndexIntervalBytes: 100, RetentionBytes: 500, RetentionMs: -1})
+	f := x.onFault()
+	x.open()
+	for i := range int32(12) {
+		x.append(idempotent(1, 0, i*3, 3, false))
+	}
+	full := func() {
+		f.Add(vfs.Rule{Kind: vfs.OpWrite, Count: -1})
+		f.Add(vfs.Rule{Kind: vfs.OpCreate, Count: -1})
+	}
+	full()
+	refused := func() {
+		t.Helper()
+		for range 3 {
+			_, err := x.try(idempotent(1, 0, 36, 3, false), 2, AppendOptions{})
+			var se *StorageError
+			if !errors.As(err, &se) || se.Offline || !errors.Is(err, syscall.ENOSPC) {
+				t.Fatalf("%v", err)
+			}
+		}
+		if x.log.Err() != nil {
+			t.Fatalf("the log is out: %v", x.log.Err())
+		}
+	}
+	refused()
+	want := len(x.offsets())
+	if n, err := x.log.Retain(x.now); err != nil || n == 0 {
+		t.Errorf("%d segments went, %v", n, err)
+	} else if got := len(x.offsets()); got >= want {
+		t.Errorf("%d batches are left of %d", got, want)
+	}
+	want = len(x.offsets())
+	f.Clear()
+	x.crash(vfs.LoseNothing, 0)
+	f = x.onFault()
+	for _, n := range must(fileNames(x.mem, x.dir)) {
+		if o, ok := fileOffset(n); ok && n == indexName(o) {
+			if err := x.mem.Remove(x.dir + "/" + n); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	full()
+	x.open(recoverFrom(30))
+	if got := len(x.offsets()); got != want || x.leo() != 36 {
+		t.Errorf("after a restart: %d batches of %d, end %d", got, want, x.leo())
+	}
+	refused()
+	f.Clear()
+	if info, err := x.try(idempotent(1, 0, 36, 3, false), 2, AppendOptions{}); err != nil || info.BaseOffset != 36 {
+		t.Errorf("with room: %+v, %v", info, err)
+	}
+}

@@ -40,7 +40,7 @@ func (d *Dirs) CheckpointHighWatermarks() error {
 	})
 }
 
-// eachOnline runs f on each online directory. A directory in which it fails goes offline.
+// eachOnline runs f on each online directory. A directory in which it fails goes offline, unless it is only full.
 func (d *Dirs) eachOnline(f func(*logDir) error) error {
 	var first error
 	for _, ld := range d.dirs {
@@ -48,7 +48,9 @@ func (d *Dirs) eachOnline(f func(*logDir) error) error {
 			continue
 		}
 		if err := f(ld); err != nil {
-			d.MarkOffline(ld.path, err)
+			if !isFull(err) {
+				d.MarkOffline(ld.path, err)
+			}
 			if first == nil {
 				first = err
 			}
@@ -97,7 +99,7 @@ func (d *Dirs) writeCheckpoint(ld *logDir, name string, saved *map[TopicPartitio
 		return nil
 	}
 	if err := vfs.WriteFileAtomic(d.o.FS, filepath.Join(ld.path, name), formatCheckpoint(next)); err != nil {
-		return &StorageError{Dir: ld.path, Op: "write " + name, Err: err, Offline: true}
+		return &StorageError{Dir: ld.path, Op: "write " + name, Err: err, Offline: !isFull(err)}
 	}
 	ld.mu.Lock()
 	*saved = next

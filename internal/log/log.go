@@ -72,6 +72,7 @@ type Log struct {
 	epochsStale       bool // the checkpoint file does not hold epochs yet
 	producers         producers
 	snapshotAt        int64 // offset of the newest producer snapshot, -1: none
+	positionsUnsaved  bool  // recovery point or log start must be in the checkpoints before the next append
 	dirDirty          bool  // names were added to the directory and not synced
 	lastFlush         time.Time
 	truncations       int // counts them, so that a flush outside the lock notices one

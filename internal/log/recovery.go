@@ -245,7 +245,8 @@ func (d *loader) loadSegment(i int, next int64) (ok bool, err error) {
 			return true, nil
 		}
 		if err := l.saveIndexes(seg.base, st); err != nil {
-			return false, err
+			st.end = next
+			return isFull(err), ifNotFull(err) // they stay in memory, and are rebuilt at the next start
 		}
 	}
 	if next >= 0 {
@@ -253,6 +254,13 @@ func (d *loader) loadSegment(i int, next int64) (ok bool, err error) {
 		st.end = next
 	}
 	return true, nil
+}
+
+func ifNotFull(err error) error {
+	if isFull(err) {
+		return nil
+	}
+	return err
 }
 
 // rebuild makes the offset and time index, or the transaction index, or both of segment i anew. Not whole: the
@@ -397,7 +405,7 @@ func (d *loader) recoverSegments() error {
 		}
 		d.scanned++
 		if i+1 < len(d.segs) {
-			if err := l.saveIndexes(d.segs[i].base, &d.states[i]); err != nil {
+			if err := ifNotFull(l.saveIndexes(d.segs[i].base, &d.states[i])); err != nil {
 				return err
 			}
 		}
@@ -573,12 +581,12 @@ func (d *loader) install() error {
 		return err
 	}
 	if l.leo > l.logStart || len(l.producers.byID) > 0 {
-		if err := l.writeSnapshot(l.leo, d.scanned > 0); err != nil {
+		if err := l.writeSnapshot(l.leo, d.scanned > 0); err != nil && !isFull(err) {
 			return err
 		}
 	}
-	if err := l.persistEpochs(); err != nil {
-		return err
+	if err := l.persistEpochs(); err != nil && !isFull(err) {
+		return err // on a full disk: before the next append
 	}
 	if d.scanned > 0 {
 		if err := l.writeIndexes(true); err != nil {

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/stelelog/stele/internal/epoch"
 )
 
 const deletedSuffix = ".deleted"
@@ -23,14 +21,11 @@ func (l *Log) AdvanceLogStart(offset int64, reason string) error {
 	if offset > l.hw {
 		return &OffsetOutOfRangeError{Requested: offset, LogStart: l.logStart, EndOffset: l.hw}
 	}
-	if offset <= l.logStart {
-		return nil
+	if offset > l.logStart {
+		l.moveLogStart(offset, reason)
+		l.positionsUnsaved = true
 	}
-	l.moveLogStart(offset, reason)
-	if err := l.savePositions(); err != nil {
-		return l.offlineUnlessTyped("write log start", err)
-	}
-	return nil
+	return l.savePositionsDue()
 }
 
 // moveLogStart moves the log start up and publishes. mu is held.
@@ -156,12 +151,11 @@ func (l *Log) deleteOldest(n int, cause string) error {
 	}
 	l.setSegments(slices.Clone(l.list.segs[n:]))
 	l.publish()
-	if err := l.persistEpochs(); err != nil {
-		return l.diskError("write "+epoch.CheckpointName, err)
-	}
 	if err := l.retireSegments(gone, false); err != nil {
 		return l.offlineUnlessTyped("delete segments", err)
 	}
+	// On a full disk the files go all the same; the checkpoint's old head is cut at the next start, too.
+	_ = l.persistEpochs()
 	l.event(event)
 	return nil
 }

@@ -206,23 +206,28 @@ func (l *Log) afterCut() error {
 	l.producers.replicated(l.hw)
 	if l.recoveryPoint.Load() > l.leo {
 		l.recoveryPoint.Store(l.leo)
-		if err := l.savePositions(); err != nil {
-			return err
-		}
+		l.positionsUnsaved = true
 	}
 	if err := l.writeIndexes(true); err != nil {
 		l.indexTrouble(err)
 	}
 	l.publish()
-	return nil
+	return l.savePositionsDue()
 }
 
-// savePositions makes a lowered recovery point or a raised log start durable.
-func (l *Log) savePositions() error {
-	if l.o.SavePositions == nil {
+// savePositionsDue makes a lowered recovery point or a raised log start durable, if one has not been yet. Nothing is
+// appended before that has succeeded.
+func (l *Log) savePositionsDue() error {
+	if !l.positionsUnsaved {
 		return nil
 	}
-	return l.o.SavePositions()
+	if l.o.SavePositions != nil {
+		if err := l.o.SavePositions(); err != nil {
+			return l.diskError("write positions", err)
+		}
+	}
+	l.positionsUnsaved = false
+	return nil
 }
 
 // TruncateFullyAndStartAt drops everything: the log starts over, empty, at offset, which may lie above the old end.
@@ -273,5 +278,6 @@ func (l *Log) dropAll(offset int64) error {
 		return err
 	}
 	l.publish()
-	return l.savePositions()
+	l.positionsUnsaved = true
+	return l.savePositionsDue()
 }
