@@ -105,6 +105,8 @@ func (m *machine) apply(c committed) error {
 		}
 	}
 	m.controller.CommittedTo(c.Place.EndOffset)
+	// Who is answered may look at once.
+	m.publish()
 	m.answer(c.Place.Index)
 	return nil
 }

@@ -205,7 +205,7 @@ func (h *Host) LeaderAndEpoch() (leaderID, leaderEpoch int32) {
 	return s.LeaderID, s.LeaderEpoch
 }
 
-// Committed is the newest committed image.
+// Committed is the newest committed image. It holds whatever a Do that has returned changed.
 func (h *Host) Committed() *metadata.Image { return h.machine.image.Load() }
 
 // WaitActive returns when this node is the active controller, or with ctx's error or why the host stopped.
@@ -477,7 +477,6 @@ func (h *Host) publish(changed bool) {
 	if hw >= 0 {
 		h.node.store.setHighWatermark(hw)
 	}
-	h.machine.publish()
 	h.board.update(func(s *Status) {
 		s.LeaderID, s.LeaderEpoch, s.Leading = h.leaderID(), int32(h.node.term), h.node.leading()
 		s.HighWatermark, s.Active = hw, h.machine.serving()
