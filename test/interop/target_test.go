@@ -37,6 +37,12 @@ func onKafka() bool { return os.Getenv("STELE_INTEROP_TARGET") == "kafka" }
 // newTarget starts a broker of its own for one test, with settings of the form name=value.
 func newTarget(t *testing.T, settings ...string) target {
 	t.Helper()
+	if !onKafka() {
+		// Not on the time that the start may take.
+		if _, err := binary(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	settings = append([]string{
@@ -84,6 +90,9 @@ func moduleRoot() (string, error) {
 	}
 	return filepath.Dir(filepath.Dir(filepath.Dir(script))), nil
 }
+
+// probe asks for readiness, on a connection of its own each time, as a supervisor does.
+var probe = http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // stele is one `stele serve` process.
 type stele struct {
@@ -159,7 +168,7 @@ func (s *stele) Start(ctx context.Context) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/readyz", s.hport))
+		resp, err := probe.Get(fmt.Sprintf("http://127.0.0.1:%d/readyz", s.hport))
 		if err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
