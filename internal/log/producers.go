@@ -83,6 +83,16 @@ func (p *producers) firstUnstable() (int64, bool) {
 	return first, ok
 }
 
+// seenMarkers says whether any transaction has ended here.
+func (p *producers) seenMarkers() bool {
+	for _, st := range p.byID {
+		if st.coordinatorEpoch >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // replicated forgets decided transactions whose marker is below the high watermark.
 func (p *producers) replicated(hw int64) {
 	if len(p.unreplicated) == 0 {

@@ -160,7 +160,7 @@ func (d *loader) readEpochs(haveData bool) error {
 		l.epochs = c
 		return nil
 	case err == nil || isNotExist(err):
-		d.rebuildEpochs, l.epochsStale = haveData, true
+		d.rebuildEpochs, l.epochsStale = haveData, haveData // a new log's file is written with its first epoch
 		return nil
 	case !errors.As(err, &bad):
 		return err
@@ -286,7 +286,7 @@ func (d *loader) rebuild(i int, indexes, txns bool) (whole bool, err error) {
 // rebuildTxnIndex finds the aborted transactions whose marker is in segment i.
 func (d *loader) rebuildTxnIndex(i int) error {
 	l, seg, st := d.l, d.segs[i], &d.states[i]
-	p, err := l.replayProducers(d.segs[:i], func(j int) *segmentState { return &d.states[j] }, seg.base)
+	p, err := l.replayProducers(d.segs[:i], func(j int) *segmentState { return &d.states[j] }, seg.base, seg.base)
 	if err != nil {
 		return err
 	}
@@ -392,7 +392,8 @@ func (d *loader) recoverSegments() error {
 		return nil
 	}
 	l := d.l
-	p, err := l.replayProducers(d.segs[:d.recoverFrom], func(i int) *segmentState { return &d.states[i] }, d.segs[d.recoverFrom].base)
+	p, err := l.replayProducers(d.segs[:d.recoverFrom], func(i int) *segmentState { return &d.states[i] }, d.segs[d.recoverFrom].base,
+		max(l.o.HighWatermark, l.o.LogStart))
 	if err != nil {
 		return err
 	}

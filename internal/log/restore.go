@@ -10,7 +10,7 @@ import (
 // restoreProducers sets the producer state to what it was at offset upTo, from the newest usable snapshot and the
 // batches after it.
 func (l *Log) restoreProducers(upTo int64) error {
-	p, err := l.replayProducers(l.list.segs, l.stateOf, upTo)
+	p, err := l.replayProducers(l.list.segs, l.stateOf, upTo, l.hw)
 	if err != nil {
 		return err
 	}
@@ -34,8 +34,10 @@ func (l *Log) snapshotOffsets() ([]int64, error) {
 	return out, nil
 }
 
-// newestSnapshot is the producer state at the newest usable snapshot at or below upTo. Damaged ones are removed.
-func (l *Log) newestSnapshot(upTo int64) (p producers, at int64, err error) {
+// newestSnapshot is the producer state at the newest usable snapshot at or below upTo. Damaged ones are removed. A
+// snapshot does not tell which transactions were decided above the high watermark, so one that lies above it will
+// not do when there have been transactions.
+func (l *Log) newestSnapshot(upTo, hw int64) (p producers, at int64, err error) {
 	offsets, err := l.snapshotOffsets()
 	if err != nil {
 		return producers{}, 0, err
@@ -49,6 +51,9 @@ func (l *Log) newestSnapshot(upTo int64) (p producers, at int64, err error) {
 			return producers{}, 0, err
 		}
 		p, err := parseSnapshot(data)
+		if err == nil && o > hw && p.seenMarkers() {
+			continue
+		}
 		if err == nil {
 			return p, o, nil
 		}
@@ -70,9 +75,10 @@ func (l *Log) logStartForLoad() int64 {
 	return l.logStart
 }
 
-// replayProducers computes the producer state at upTo. Without a snapshot it reads all batch headers.
-func (l *Log) replayProducers(segs []*segment, state func(int) *segmentState, upTo int64) (producers, error) {
-	p, from, err := l.newestSnapshot(upTo)
+// replayProducers computes the producer state at upTo, with the transactions that were decided from hw on. Without a
+// snapshot it reads all batch headers.
+func (l *Log) replayProducers(segs []*segment, state func(int) *segmentState, upTo, hw int64) (producers, error) {
+	p, from, err := l.newestSnapshot(upTo, hw)
 	if err != nil {
 		return p, err
 	}
