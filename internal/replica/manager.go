@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,8 @@ type Options struct {
 	// AlterPartition asks the controller for an ISR change and calls done, from any goroutine, with its answer. It must
 	// not block. nil: the ISR is never changed from here, as on a node that is alone.
 	AlterPartition func(topic metadata.UUID, change AlterPartition, done func(outcome AlterOutcome, returned LeaderAndISR))
+	// The two below are called from any goroutine, perhaps from within Apply, and must not block, nor call Apply or Close.
+
 	// DirectoryAssigned hears that a replica is in another directory than the metadata says: where it was put when it was
 	// new, or metadata.DirLost when its log has become unusable, so that another replica must lead.
 	DirectoryAssigned func(topic metadata.UUID, partition int32, directory metadata.UUID)
@@ -106,6 +109,11 @@ func (o Options) complete() Options {
 	set(&o.RetentionInterval, 5*time.Minute)
 	set(&o.ProducerExpiryInterval, 10*time.Minute)
 	set(&o.InitialDelay, 30*time.Second)
+	directories := make(map[metadata.UUID]string, len(o.Directories))
+	for id, path := range o.Directories {
+		directories[id] = filepath.Clean(path)
+	}
+	o.Directories = directories
 	if o.FetchMaxBytes == 0 {
 		o.FetchMaxBytes = 55 << 20
 	}

@@ -104,7 +104,7 @@ func (l *watchList) wake(due func(*watch) bool) {
 	}
 }
 
-// Purgatory bounds how many requests wait at once in all. A request that finds it full is answered as if its time
+// purgatory bounds how many requests wait at once in all. A request that finds it full is answered as if its time
 // had run out.
 type purgatory struct {
 	limit   int64

@@ -1,7 +1,7 @@
 // Package replica hosts the partitions of one broker. It has two halves.
 //
 // The core is pure: State and the functions in state.go, isr.go, watermark.go, checks.go, offsets.go,
-// truncate.go and follow.go hold what a partition knows about its role, its replicas and its in-sync set,
+// preferred.go, truncate.go and follow.go hold what a partition knows about its role, its replicas and its in-sync set,
 // and decide from it. They know no goroutine, clock, file or socket; time is an argument.
 //
 // The runtime (manager.go, partition.go, produce.go, fetch.go, purgatory.go, ...) puts a log under each
