@@ -22,6 +22,7 @@ import (
 	"github.com/stelelog/stele/internal/metadata"
 	"github.com/stelelog/stele/internal/quorum"
 	"github.com/stelelog/stele/internal/replica"
+	"github.com/stelelog/stele/internal/security"
 	"github.com/stelelog/stele/internal/server"
 	"github.com/stelelog/stele/internal/vfs"
 	"github.com/stelelog/stele/internal/wire"
@@ -30,10 +31,11 @@ import (
 // node is one running `stele serve`: it connects the parts and owns their order of
 // starting and stopping, nothing else.
 type node struct {
-	config *config.Broker
-	fs     vfs.FS
-	logger *slog.Logger
-	id     int32
+	config     *config.Broker
+	authorizer security.Authorizer
+	fs         vfs.FS
+	logger     *slog.Logger
+	id         int32
 
 	plan          *broker.DirectoryPlan
 	incarnation   metadata.UUID
@@ -52,10 +54,10 @@ type node struct {
 
 // startNode brings a node up to the point where its broker registers. Whatever is
 // wrong with ports, directories or settings is found before anything is changed on
-// disk.
-func startNode(ctx context.Context, c *config.Broker, logger *slog.Logger) (n *node, err error) {
+// disk. authorizer is asked on every API; nil allows everything.
+func startNode(ctx context.Context, c *config.Broker, logger *slog.Logger, authorizer security.Authorizer) (n *node, err error) {
 	n = &node{
-		config: c, fs: vfs.OS(), logger: logger, id: int32(c.Int("node.id")),
+		authorizer: authorizer, config: c, fs: vfs.OS(), logger: logger, id: int32(c.Int("node.id")),
 		incarnation: metadata.NewUUID(rand.Reader), failed: make(chan error, 1),
 	}
 	defer func() {
@@ -98,7 +100,7 @@ func (n *node) unwind() {
 // listen binds every listener. Requests that come before their part is there wait.
 func (n *node) listen() error {
 	opts := server.Options{
-		Logger: n.logger, ClusterID: n.plan.ClusterID, NodeID: n.id, Features: n.features,
+		Logger: n.logger, ClusterID: n.plan.ClusterID, NodeID: n.id, Features: n.features, Authorizer: n.authorizer,
 		MaxRequest: n.config.Int("socket.request.max.bytes"), RequestMemory: n.config.Long("queued.max.request.bytes"),
 		MaxIdle: n.config.Duration("connections.max.idle.ms"), MaxConnections: n.config.Int("max.connections"),
 		MaxConnectionsPerIP: n.config.Int("max.connections.per.ip"),

@@ -82,7 +82,7 @@ func (e *env) serve(ctx context.Context, o serveOptions) error {
 		logger.Warn("setting", "source", w.Source, "name", w.Name, "cause", w.Message)
 	}
 	started := time.Now()
-	n, err := startNode(ctx, c, logger)
+	n, err := startNode(ctx, c, logger, nil)
 	if err != nil {
 		return err
 	}
