@@ -45,17 +45,30 @@ func encodeEntry(e *pb.Entry, offset, timestamp int64) (record.Batch, error) {
 	return b, nil
 }
 
+// checkEntry says whether an entry can be a batch.
+func checkEntry(e *pb.Entry) error {
+	switch {
+	case e.GetTerm() > math.MaxInt32:
+		return fmt.Errorf("term %d is larger than any leader epoch", e.GetTerm())
+	case e.GetType() == pb.EntryNormal && len(e.GetData()) > 0:
+		return checkProposal(e.GetData())
+	case e.GetType() == pb.EntryNormal:
+		return nil
+	case e.GetType() != pb.EntryConfChange && e.GetType() != pb.EntryConfChangeV2:
+		return fmt.Errorf("entry type %d", e.GetType())
+	}
+	_, err := change(e)
+	return err
+}
+
 func encodeAt(e *pb.Entry, offset, timestamp int64) (record.Batch, error) {
-	if e.GetTerm() > math.MaxInt32 {
-		return nil, fmt.Errorf("term %d is larger than any leader epoch", e.GetTerm())
+	if err := checkEntry(e); err != nil {
+		return nil, err
 	}
 	epoch := int32(e.GetTerm())
 	if e.GetType() == pb.EntryNormal {
 		if len(e.GetData()) == 0 {
 			return controlBatch(offset, epoch, timestamp, leaderChange(nil)), nil
-		}
-		if err := checkProposal(e.GetData()); err != nil {
-			return nil, err
 		}
 		b := record.Batch(e.GetData()).Clone()
 		b.SetBaseOffset(offset)

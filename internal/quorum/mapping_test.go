@@ -435,3 +435,44 @@ func saveEntries(t testing.TB, s *storage, term uint64, list ...mappingEntry) {
 		t.Fatal(err)
 	}
 }
+
+// Whatever another voter sends that could not be stored is refused before raft takes it, and proposals always are.
+func TestMessagesThatCannotBeStoredAreRefused(t *testing.T) {
+	t.Parallel()
+	good := record.NewBuilder(record.BuilderOptions{})
+	if err := good.Append(1, nil, []byte("record"), nil); err != nil {
+		t.Fatal(err)
+	}
+	data := []byte(good.Bytes())
+	placed := record.Batch(data).Clone()
+	placed.SetBaseOffset(3)
+	broken := append([]byte(nil), data...)
+	broken[len(broken)-1] ^= 1
+	entry := func(kind pb.EntryType, term uint64, data []byte) *pb.Message {
+		return &pb.Message{Type: pb.MsgApp.Enum(), Entries: []*pb.Entry{{Type: kind.Enum(), Term: new(term), Index: new(uint64(5)), Data: data}}}
+	}
+	for name, c := range map[string]struct {
+		m  *pb.Message
+		ok bool
+	}{
+		"data":            {entry(pb.EntryNormal, 1, data), true},
+		"empty":           {entry(pb.EntryNormal, 1, nil), true},
+		"leave":           {entry(pb.EntryConfChangeV2, 1, nil), true},
+		"vote":            {&pb.Message{Type: pb.MsgVote.Enum()}, true},
+		"proposal":        {&pb.Message{Type: pb.MsgProp.Enum()}, false},
+		"placed":          {entry(pb.EntryNormal, 1, placed), false},
+		"broken":          {entry(pb.EntryNormal, 1, broken), false},
+		"two batches":     {entry(pb.EntryNormal, 1, append(append([]byte(nil), data...), data...)), false},
+		"control batch":   {entry(pb.EntryNormal, 1, controlBatch(0, -1, 0, leaderChange(nil))), false},
+		"text":            {entry(pb.EntryNormal, 1, []byte("text")), false},
+		"term":            {entry(pb.EntryNormal, 1<<31, data), false},
+		"garbled change":  {entry(pb.EntryConfChange, 1, []byte{0xff}), false},
+		"unknown type":    {entry(pb.EntryType(9), 1, nil), false},
+		"empty snapshot":  {&pb.Message{Type: pb.MsgSnap.Enum()}, false},
+		"random snapshot": {&pb.Message{Type: pb.MsgSnap.Enum(), Snapshot: &pb.Snapshot{Data: bytes.Repeat([]byte{1}, 99)}}, false},
+	} {
+		if err := checkMessage(c.m); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -216,13 +216,12 @@ func (n *node) install(snapshot *pb.Snapshot, hard *pb.HardState, f follower) er
 	return f.restored(place)
 }
 
-// step gives raft a message of another voter. Messages raft has no use for are dropped, as a network might.
+// step gives raft a message of another voter. Messages raft has no use for are dropped, as a network might, and so are
+// those whose content could not be stored: raft never takes a message back.
 func (n *node) step(m *pb.Message) error {
-	if m.GetType() == pb.MsgSnap {
-		if _, err := checkSnapshot(m.GetSnapshot()); err != nil {
-			n.store.logger.Warn("snapshot from another voter refused", "from", m.GetFrom(), "error", err)
-			return nil
-		}
+	if err := checkMessage(m); err != nil {
+		n.store.logger.Warn("raft message refused", "from", m.GetFrom(), "type", m.GetType().String(), "error", err)
+		return nil
 	}
 	return guard(func() error {
 		err := n.raft.Step(m)
@@ -231,6 +230,24 @@ func (n *node) step(m *pb.Message) error {
 		}
 		return err
 	})
+}
+
+// checkMessage says why a message of another voter is not for raft, whose own checks end at terms and indexes.
+func checkMessage(m *pb.Message) error {
+	switch m.GetType() {
+	case pb.MsgProp:
+		return errors.New("proposals are made where records are computed, and nowhere else")
+	case pb.MsgSnap:
+		_, err := checkSnapshot(m.GetSnapshot())
+		return err
+	case pb.MsgApp:
+		for _, e := range m.GetEntries() {
+			if err := checkEntry(e); err != nil {
+				return &EntryError{Index: e.GetIndex(), Err: err}
+			}
+		}
+	}
+	return nil
 }
 
 // raftLogger gives raft's messages to slog, one level down: Stele reports leader changes itself.
