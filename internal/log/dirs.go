@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stelelog/stele/internal/vfs"
@@ -53,8 +54,9 @@ type Dirs struct {
 
 // logDir is one log directory.
 type logDir struct {
-	path string
-	lock io.Closer
+	path  string
+	lock  io.Closer
+	count atomic.Int64 // of logs
 
 	mu      sync.Mutex
 	offline error // why, nil while online
@@ -385,6 +387,7 @@ func (d *Dirs) Create(tp TopicPartition, topicID [16]byte, c Config, path string
 	other, ok := d.logs[tp]
 	if !ok {
 		d.logs[tp] = l
+		ld.count.Add(1)
 	}
 	d.mu.Unlock()
 	if ok {
@@ -411,13 +414,9 @@ func (d *Dirs) choose(path string) (*logDir, error) {
 		}
 		return ld, nil
 	}
-	count := map[*logDir]int{}
-	for _, l := range d.Logs() {
-		count[d.dirOf(l)]++
-	}
 	var best *logDir
 	for _, ld := range d.dirs {
-		if ld.failure() == nil && (best == nil || count[ld] < count[best]) {
+		if ld.failure() == nil && (best == nil || ld.count.Load() < best.count.Load()) {
 			best = ld
 		}
 	}
@@ -479,8 +478,10 @@ func (d *Dirs) closeDir(ctx context.Context, ld *logDir, brokerEpoch int64) erro
 	if off := ld.failure(); off != nil {
 		return nil
 	}
-	if err := d.savePositions(ld); err != nil {
-		errs = append(errs, err)
+	for _, save := range []func(*logDir) error{d.savePositions, d.saveHighWatermarks} {
+		if err := save(ld); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	d.mu.Lock()
 	complete := d.loaded || ld.clean

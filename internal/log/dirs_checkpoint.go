@@ -33,10 +33,12 @@ func (d *Dirs) CheckpointPositions() error {
 
 // CheckpointHighWatermarks writes the high watermarks likewise.
 func (d *Dirs) CheckpointHighWatermarks() error {
-	return d.eachOnline(func(ld *logDir) error {
-		return d.saveCheckpoint(ld, HighWatermarkCheckpoint, &ld.highWatermarks, func(l *Log) (int64, bool) {
-			return l.cur.Load().HighWatermark, true
-		})
+	return d.eachOnline(d.saveHighWatermarks)
+}
+
+func (d *Dirs) saveHighWatermarks(ld *logDir) error {
+	return d.saveCheckpoint(ld, HighWatermarkCheckpoint, &ld.highWatermarks, func(l *Log) (int64, bool) {
+		return l.cur.Load().HighWatermark, true
 	})
 }
 

@@ -165,6 +165,7 @@ func (d *Dirs) loadDir(ld *logDir, name string, judge func(TopicPartition, [16]b
 		return tp, &duplicateDirError{other.Dir(), path}
 	}
 	d.logs[tp] = l
+	ld.count.Add(1)
 	return tp, nil
 }
 
@@ -192,6 +193,7 @@ func (d *Dirs) Delete(tp TopicPartition) error {
 		return nil
 	}
 	ld := d.dirOf(l)
+	ld.count.Add(-1)
 	delay := time.Duration(min(l.Config().FileDeleteDelayMs, int64(365*24*time.Hour/time.Millisecond))) * time.Millisecond
 	to := filepath.Join(ld.path, suffixedName(tp, deleteSuffix))
 	if err := l.renameAway(to); err != nil {

@@ -23,23 +23,19 @@ type broker struct {
 	now     time.Time
 	dirs    *Dirs
 	mu      sync.Mutex
-	offline []string
+	offline chan string
 	out     strings.Builder
 }
 
 func newBroker(t testing.TB, paths ...string) *broker {
 	m := vfs.NewMem()
-	return &broker{t: t, mem: m, fs: m, paths: paths, now: time.UnixMilli(ts0)}
+	return &broker{t: t, mem: m, fs: m, paths: paths, now: time.UnixMilli(ts0), offline: make(chan string, 8)}
 }
 
 func (b *broker) options() DirsOptions {
 	return DirsOptions{FS: b.fs, Paths: b.paths, Now: func() time.Time { return b.now },
 		Logger: slog.New(slog.NewTextHandler(&lockedWriter{b: b}, nil)),
-		OnOffline: func(dir string, _ error) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.offline = append(b.offline, dir)
-		}}
+		OnOffline: func(dir string, _ error) { b.offline <- dir }}
 }
 
 type lockedWriter struct{ b *broker }
@@ -248,12 +244,11 @@ func TestS041_roll_raises_the_recovery_point(t *testing.T) {
 	b := newBroker(t, "/d").start()
 	l := b.create("t", 0, Config{SegmentBytes: 500})
 	b.produce("t", 0, 6)
-	deadline := time.Now().Add(5 * time.Second)
-	for l.RecoveryPoint() != l.cur.Load().list.last().base {
-		if time.Now().After(deadline) {
-			t.Fatalf("recovery point %d", l.RecoveryPoint())
-		}
-		time.Sleep(time.Millisecond)
+	done := make(chan struct{})
+	b.dirs.enqueue(func() { close(done) }) // one directory has one worker: what was queued before is done by then
+	<-done
+	if l.RecoveryPoint() != l.cur.Load().list.last().base {
+		t.Fatalf("recovery point %d", l.RecoveryPoint())
 	}
 	c := b.mem.CrashClone(vfs.LoseUnsynced, 0)
 	if _, err := c.Stat("/d/t-0/" + snapshotName(l.RecoveryPoint())); err != nil {
@@ -370,12 +365,8 @@ func TestS064_directory_fails(t *testing.T) {
 	if _, err := l.AppendAsLeader(batch(1, 100, ts0), 0, AppendOptions{}); !errors.As(err, &se) {
 		t.Errorf("append: %v", err)
 	}
-	deadline := time.Now().Add(5 * time.Second)
-	for len(b.dirs.Offline()) == 0 {
-		if time.Now().After(deadline) {
-			t.Fatal("the directory stays online")
-		}
-		time.Sleep(time.Millisecond)
+	if got := <-b.offline; got != dirA || len(b.dirs.Offline()) != 1 {
+		t.Fatalf("offline are %s, %v", got, b.dirs.Offline())
 	}
 	b.produce("t", 1, 1)
 	if _, err := b.dirs.Create(TopicPartition{"t", 2}, topicID, Config{}, "", false); !errors.As(err, &se) {
