@@ -157,25 +157,15 @@ func (b *Broker) Ready(ctx context.Context) error {
 
 // publish runs on the observer's goroutine.
 func (b *Broker) publish(image *metadata.Image, delta *metadata.Delta) error {
-	first := false
-	select {
-	case <-b.published:
-	default:
-		first = true
-		// An image without metadata.version is one from before the quorum's first
-		// records: nothing may be shown of it yet.
-		if image.MetadataVersion() == 0 {
-			return nil
-		}
-		delta = nil
-	}
 	if b.opts.Publish != nil {
 		if err := b.opts.Publish(image, delta); err != nil {
 			return fatalf("applying the metadata image at offset %d: %v", image.Offset(), err)
 		}
 	}
 	b.image.Store(image)
-	if first {
+	select {
+	case <-b.published:
+	default:
 		close(b.published)
 	}
 	return nil

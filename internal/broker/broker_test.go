@@ -135,6 +135,26 @@ func TestNothingIsPublishedTooEarly(t *testing.T) {
 	}
 }
 
+// The first image has all that was committed when it could be made, also what came
+// after the snapshot that a starting broker is given: partitions on disk that it did
+// not name would be taken for strays.
+func TestFirstImageHasCaughtUp(t *testing.T) {
+	t.Parallel()
+	f := newFakeController(t)
+	f.change(func() {
+		f.snapshot, f.snapshotID = snapshotOf(t, version(), topic("snapped", 5)), [2]int64{40, 1}
+		f.end, f.hw = 40, 40
+	})
+	f.append(true, topic("after", 6))
+	_, p := startBroker(t, f)
+	p.until(t, "topic after exists", hasTopic("after"))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if first := p.images[0]; !hasTopic("after")(first) || !hasTopic("snapped")(first) || !p.whole[0] {
+		t.Fatalf("the first image stands at offset %d: snapped %t, after %t", first.Offset(), hasTopic("snapped")(first), hasTopic("after")(first))
+	}
+}
+
 // A transaction over three batches: nothing of it is visible until its end; an aborted one never is.
 func TestM042_transaction_is_published_whole(t *testing.T) {
 	t.Parallel()

@@ -14,9 +14,14 @@ const snapshotLimit = 1 << 30
 // imageBuilder turns batches of the metadata log into images. Several batches that
 // arrive together become one publication; nothing is published in the middle of a
 // metadata transaction.
+//
+// The first publication waits until the image has all that was committed when it
+// could be made: a snapshot, or the first piece of a long log, does not know the
+// topics that came later, and their partitions on disk would be taken for strays.
 type imageBuilder struct {
 	image   *metadata.Image
 	open    *metadata.Delta // what a metadata transaction holds back, nil outside of one
+	begun   bool            // the first publication was made
 	publish func(image *metadata.Image, delta *metadata.Delta) error
 }
 
@@ -26,9 +31,10 @@ func newImageBuilder(publish func(*metadata.Image, *metadata.Delta) error) *imag
 
 // apply replays committed batches and publishes the image they lead to. A record
 // that does not fit is fatal: the image would differ from the controller's.
-func (b *imageBuilder) apply(batches []record.Batch) error {
+// highWatermark is what the leader said it is.
+func (b *imageBuilder) apply(batches []record.Batch, highWatermark int64) error {
 	if len(batches) == 0 {
-		return nil
+		return b.begin(highWatermark)
 	}
 	delta := b.open
 	if delta == nil {
@@ -48,7 +54,24 @@ func (b *imageBuilder) apply(batches []record.Batch) error {
 	}
 	last := batches[len(batches)-1]
 	b.open, b.image = nil, delta.Apply(last.LastOffset(), last.PartitionLeaderEpoch())
+	if !b.begun {
+		return b.begin(highWatermark)
+	}
 	return b.publish(b.image, delta)
+}
+
+// begin makes the first publication, once the image has caught up.
+func (b *imageBuilder) begin(highWatermark int64) error {
+	if b.begun || b.image.Offset() < 0 || b.image.Offset()+1 < highWatermark {
+		return nil
+	}
+	// An image without metadata.version is one from before the quorum's first
+	// records: nothing may be shown of it yet.
+	if b.image.MetadataVersion() == 0 {
+		return nil
+	}
+	b.begun = true
+	return b.publish(b.image, nil)
 }
 
 func replay(delta *metadata.Delta, batch record.Batch) error {
@@ -107,5 +130,8 @@ func (b *imageBuilder) restore(snapshot []byte, endOffset int64, epoch int32) er
 		return fmt.Errorf("metadata snapshot %d-%d is not whole: header %t, footer %t", endOffset, epoch, header, footer)
 	}
 	b.open, b.image = nil, delta.Apply(endOffset-1, epoch)
+	if !b.begun {
+		return nil
+	}
 	return b.publish(b.image, nil)
 }

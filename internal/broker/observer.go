@@ -31,7 +31,7 @@ var metadataTopicID = [16]byte{15: 1}
 // KIP-630) and hands committed batches to apply, in order.
 type observer struct {
 	opts    *Options
-	apply   func(batches []record.Batch) error
+	apply   func(batches []record.Batch, highWatermark int64) error
 	restore func(snapshot []byte, endOffset int64, lastEpoch int32) error
 	logger  *slog.Logger
 
@@ -49,7 +49,7 @@ type knownLeader struct {
 	superseded chan struct{} // closed when something else is known
 }
 
-func newObserver(opts *Options, apply func([]record.Batch) error, restore func([]byte, int64, int32) error) *observer {
+func newObserver(opts *Options, apply func([]record.Batch, int64) error, restore func([]byte, int64, int32) error) *observer {
 	o := &observer{opts: opts, apply: apply, restore: restore, logger: opts.Logger, state: newObserverState(), addrs: map[int32]string{}}
 	for _, c := range opts.Controllers {
 		if c.ID >= 0 {
@@ -195,7 +195,7 @@ func (o *observer) advance(highWatermark int64) error {
 	if highWatermark < 0 {
 		return nil
 	}
-	return o.apply(o.state.advance(highWatermark))
+	return o.apply(o.state.advance(highWatermark), highWatermark)
 }
 
 func (o *observer) learn(id, epoch int32) error {
