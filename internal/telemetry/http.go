@@ -24,10 +24,7 @@ type Endpoint struct {
 // every condition holds, else 503 with a line for each that does not) and /debug/pprof.
 func Handler(metrics *Registry, ready *Readiness) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_ = metrics.WriteText(w) // whoever asked has gone
-	})
+	mux.Handle("GET /metrics", metrics.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ok")
 	})

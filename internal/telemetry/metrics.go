@@ -1,14 +1,14 @@
 package telemetry
 
 import (
-	"bufio"
-	"fmt"
-	"io"
-	"runtime"
+	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Kind is what a metric's value may do.
@@ -31,16 +31,21 @@ type Metric struct {
 type Emit func(m Metric, value float64, labels ...string)
 
 // Registry gathers metrics from those who keep the numbers: each registers a function that is called when
-// someone looks, and reads them then. Safe for concurrent use.
+// someone looks, and reads them then. So the rooms that count link no metrics library. Safe for
+// concurrent use.
 type Registry struct {
-	mu         sync.Mutex
-	collectors []func(Emit)
+	prometheus *prometheus.Registry
+
+	mu      sync.Mutex
+	collect []func(Emit)
 }
 
-// NewRegistry returns a registry that knows the numbers of the Go runtime.
+// NewRegistry returns a registry that knows the numbers of the Go runtime and of the process.
 func NewRegistry() *Registry {
-	r := &Registry{}
-	r.Register(collectRuntime)
+	r := &Registry{prometheus: prometheus.NewRegistry()}
+	r.prometheus.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), gathered{r},
+	)
 	return r
 }
 
@@ -48,73 +53,41 @@ func NewRegistry() *Registry {
 func (r *Registry) Register(collect func(Emit)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.collectors = append(r.collectors, collect)
+	r.collect = append(r.collect, collect)
 }
 
-// WriteText writes every sample in the text format of Prometheus (version 0.0.4), families and samples in
-// order of names.
-func (r *Registry) WriteText(w io.Writer) error {
-	r.mu.Lock()
-	collectors := slices.Clone(r.collectors)
-	r.mu.Unlock()
-	families := map[string]*family{}
-	for _, collect := range collectors {
-		collect(func(m Metric, value float64, labels ...string) {
-			f := families[m.Name]
-			if f == nil {
-				f = &family{Metric: m}
-				families[m.Name] = f
+// Handler serves the samples in the text format of Prometheus.
+func (r *Registry) Handler() http.Handler {
+	return promhttp.HandlerFor(r.prometheus, promhttp.HandlerOpts{})
+}
+
+// gathered shows what the registered functions emit.
+type gathered struct{ r *Registry }
+
+// Describe describes nothing: which families there are is known when they are emitted.
+func (g gathered) Describe(chan<- *prometheus.Desc) {}
+
+// Collect asks every registered function.
+func (g gathered) Collect(out chan<- prometheus.Metric) {
+	g.r.mu.Lock()
+	collect := slices.Clone(g.r.collect)
+	g.r.mu.Unlock()
+	for _, c := range collect {
+		c(func(m Metric, value float64, labels ...string) {
+			var names, values []string
+			for i := 0; i+1 < len(labels); i += 2 {
+				names = append(names, labels[i])
+				values = append(values, strings.ToValidUTF8(labels[i+1], "\uFFFD"))
 			}
-			f.lines = append(f.lines, m.Name+labelText(labels)+" "+strconv.FormatFloat(value, 'g', -1, 64))
+			kind := prometheus.GaugeValue
+			if m.Kind == Counter {
+				kind = prometheus.CounterValue
+			}
+			metric, err := prometheus.NewConstMetric(prometheus.NewDesc(m.Name, m.Help, names, nil), kind, value, values...)
+			if err != nil {
+				metric = prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
+			}
+			out <- metric
 		})
 	}
-	names := make([]string, 0, len(families))
-	for name := range families {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	out := bufio.NewWriter(w)
-	for _, name := range names {
-		f := families[name]
-		slices.Sort(f.lines)
-		fmt.Fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, helpEscaper.Replace(f.Help), name, f.Kind)
-		for _, line := range f.lines {
-			fmt.Fprintln(out, line)
-		}
-	}
-	return out.Flush()
-}
-
-type family struct {
-	Metric
-	lines []string
-}
-
-var (
-	helpEscaper  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
-	labelEscaper = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
-)
-
-func labelText(labels []string) string {
-	if len(labels) == 0 {
-		return ""
-	}
-	var b strings.Builder
-	for i := 0; i+1 < len(labels); i += 2 {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		fmt.Fprintf(&b, `%s="%s"`, labels[i], labelEscaper.Replace(strings.ToValidUTF8(labels[i+1], "\uFFFD")))
-	}
-	return "{" + b.String() + "}"
-}
-
-func collectRuntime(emit Emit) {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	emit(Metric{"go_goroutines", "Goroutines that exist.", Gauge}, float64(runtime.NumGoroutine()))
-	emit(Metric{"go_memstats_heap_inuse_bytes", "Heap bytes in spans in use.", Gauge}, float64(m.HeapInuse))
-	emit(Metric{"go_memstats_sys_bytes", "Bytes obtained from the system.", Gauge}, float64(m.Sys-m.HeapReleased))
-	emit(Metric{"go_memstats_alloc_bytes_total", "Bytes allocated on the heap.", Counter}, float64(m.TotalAlloc))
-	emit(Metric{"go_gc_cycles_total", "Collections.", Counter}, float64(m.NumGC))
 }
