@@ -328,6 +328,38 @@ func TestReplicasAreToldWhereTheyAre(t *testing.T) {
 	}
 }
 
+// TestNothingIsMadeAnewThatMayLieInAnOfflineDirectory: with one of two directories offline, a partition that has lived is
+// answered with a storage error rather than begun again empty; a new one goes into the other directory.
+func TestNothingIsMadeAnewThatMayLieInAnOfflineDirectory(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	if err := n.m.Close(context.Background(), -1); err != nil {
+		t.Fatal(err)
+	}
+	fault := vfs.NewFault(n.fs)
+	fault.Add(vfs.Rule{Kind: vfs.OpMkdir, Name: "/bad", Count: -1, Err: errors.New("input/output error")})
+	n.files, n.more = fault, []string{"/bad"}
+	n.start()
+	id := topicID("t")
+	lived := metadata.NewPartitionChange(id, 0)
+	lived.Leader = 1
+	n.replay(&metadata.TopicRecord{Name: "t", TopicID: id},
+		&metadata.PartitionRecord{TopicID: id, PartitionID: 0, Replicas: []int32{1}, ISR: []int32{1}, Leader: 1, Directories: make([]metadata.UUID, 1)},
+		lived)
+	_, err := n.m.Partition("t", 0)
+	var storage *log.StorageError
+	if !errors.As(err, &storage) || !storage.Offline {
+		t.Errorf("the old partition: %v", err)
+	}
+	n.create("fresh", 1)
+	if p := n.partition("fresh"); p.directory() != "/data" {
+		t.Errorf("the new one is in %s", p.directory())
+	}
+	if d := n.m.DescribeLogDirs(); len(d) != 2 || d[0].Path != "/bad" || d[0].Err == nil || len(d[1].Replicas) != 1 {
+		t.Errorf("%+v", d)
+	}
+}
+
 // TestALogThatCannotBeOpenedIsReportedLost: its partition answers with the reason, the others work, and the controller is told.
 func TestALogThatCannotBeOpenedIsReportedLost(t *testing.T) {
 	t.Parallel()

@@ -26,6 +26,7 @@ type node struct {
 	fs      *vfs.Mem
 	files   vfs.FS // fs, perhaps with faults
 	path    string // of the log directory, "" for /data
+	more    []string
 	logs    *bytesLogger
 	img     *metadata.Image
 	offset  int64
@@ -277,7 +278,7 @@ func (n *node) say(f *FetchedPartition) string {
 
 func (n *node) openDirs(o *Options) {
 	n.t.Helper()
-	dirs, err := log.OpenDirs(log.DirsOptions{FS: n.files, Paths: []string{cmp.Or(n.path, "/data")}, Logger: o.Logger, OnEvent: n.events.LogEvent,
+	dirs, err := log.OpenDirs(log.DirsOptions{FS: n.files, Paths: append([]string{cmp.Or(n.path, "/data")}, n.more...), Logger: o.Logger, OnEvent: n.events.LogEvent,
 		OnOffline: func(dir string, cause error) { n.m.DirectoryOffline(dir, cause) }})
 	if err != nil {
 		n.t.Fatal(err)
