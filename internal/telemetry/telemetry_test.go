@@ -105,7 +105,7 @@ func TestNewLogger(t *testing.T) {
 	}
 	log.Info("quiet")
 	log.Warn("loud", "epoch", 3)
-	if got := out.Body.String(); strings.Contains(got, "quiet") || !strings.Contains(got, `"msg":"loud","epoch":3`) {
+	if got := out.String(); strings.Contains(got, "quiet") || !strings.Contains(got, `"msg":"loud","epoch":3`) {
 		t.Fatalf("got %q", got)
 	}
 	for _, bad := range [][2]string{{"xml", ""}, {"", "loudest"}} {
