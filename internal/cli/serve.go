@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,6 +82,12 @@ func (e *env) serve(ctx context.Context, o serveOptions) error {
 	for _, w := range warnings {
 		logger.Warn("setting", "source", w.Source, "name", w.Name, "cause", w.Message)
 	}
+	tend, stopTending := context.WithCancel(ctx)
+	var tending sync.WaitGroup
+	tending.Go(func() { tendMemory(tend) })
+	defer tending.Wait()
+	defer stopTending()
+
 	started := time.Now()
 	n, err := startNode(ctx, c, logger, nil)
 	if err != nil {
