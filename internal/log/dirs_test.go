@@ -34,7 +34,7 @@ func newBroker(t testing.TB, paths ...string) *broker {
 
 func (b *broker) options() DirsOptions {
 	return DirsOptions{FS: b.fs, Paths: b.paths, Now: func() time.Time { return b.now },
-		Logger: slog.New(slog.NewTextHandler(&lockedWriter{b: b}, nil)),
+		Logger:    slog.New(slog.NewTextHandler(&lockedWriter{b: b}, nil)),
 		OnOffline: func(dir string, _ error) { b.offline <- dir }}
 }
 

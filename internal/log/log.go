@@ -58,8 +58,10 @@ type Log struct {
 
 	recoveryPoint atomic.Int64 // everything below is on disk; written under mu
 
+	broken atomic.Pointer[error] // failed, for readers
+
 	mu     sync.Mutex
-	failed error // set once; no more writes
+	failed error // set once, by fail; no more writes
 	closed bool
 
 	list       *segmentList
@@ -205,27 +207,33 @@ func (l *Log) usable() error {
 	return nil
 }
 
-// Err is why the log can no longer be written: a *StorageError or *CorruptError, or nil.
+// Err is why the log can no longer be used: a *StorageError or *CorruptError, or nil.
 func (l *Log) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failed
 }
 
-// MarkOffline ends all writing because the log's directory has failed elsewhere.
+// MarkOffline ends all writing and reading because the log's directory has failed elsewhere.
 func (l *Log) MarkOffline(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.failed == nil {
-		l.failed = &StorageError{Dir: filepath.Dir(l.o.Dir), Op: "use", Err: cause, Offline: true}
+		l.fail(&StorageError{Dir: l.logDir, Op: "use", Err: cause, Offline: true})
 	}
+}
+
+// fail ends all use of the log. mu is held.
+func (l *Log) fail(err error) {
+	l.failed = err
+	l.broken.Store(&err)
 }
 
 // offline takes the directory offline: what is on disk is no longer known. mu is held.
 func (l *Log) offline(op string, err error) error {
 	se := &StorageError{Dir: filepath.Dir(l.o.Dir), Op: op, Err: err, Offline: true}
 	if l.failed == nil {
-		l.failed = se
+		l.fail(se)
 		l.event(Event{Kind: EventOffline, From: l.leo, To: l.leo, Cause: se.Error()})
 		if l.o.OnOffline != nil {
 			l.o.OnOffline(se)
@@ -238,7 +246,7 @@ func (l *Log) offline(op string, err error) error {
 func (l *Log) corrupt(offset int64, err error) error {
 	ce := &CorruptError{Dir: l.o.Dir, Segment: logName(l.list.last().base), Offset: offset, Err: err}
 	if l.failed == nil {
-		l.failed = ce
+		l.fail(ce)
 		l.event(Event{Kind: EventOffline, From: l.leo, To: l.leo, Cause: ce.Error()})
 	}
 	return ce

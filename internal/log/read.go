@@ -56,6 +56,17 @@ func (l *Log) readFailed(se *StorageError) {
 	}
 }
 
+// usable is why nothing more is read: the log was closed, or it or its directory has failed.
+func (v *View) usable() error {
+	if v.closed {
+		return ErrClosed
+	}
+	if err := v.log.broken.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // locate finds the first batch of segment i whose last offset is >= offset. A position that the index gives is
 // believed only if a batch lies there; the index may be damaged, the answer never is.
 func (v *View) locate(i int, offset int64) (b located, ok bool, err error) {
@@ -107,8 +118,8 @@ func (v *View) scan(i int, pos, offset int64) (located, bool, error) {
 //
 // Errors: *OffsetOutOfRangeError; *StorageError, and the directory goes offline; *CorruptError.
 func (v *View) Read(offset, bound int64, maxBytes int, minOneBatch bool) (Data, error) {
-	if v.closed {
-		return Data{}, ErrClosed
+	if err := v.usable(); err != nil {
+		return Data{}, err
 	}
 	if offset < v.LogStartOffset || offset > v.EndOffset {
 		return Data{}, &OffsetOutOfRangeError{Requested: offset, LogStart: v.LogStartOffset, EndOffset: v.EndOffset}
@@ -173,6 +184,9 @@ type Found struct {
 // OffsetForTime finds the first record, in offset order and at or above the log start, whose timestamp is at least
 // ts (ms). A record at or above bound is no answer.
 func (v *View) OffsetForTime(ts, bound int64) (f Found, ok bool, err error) {
+	if err := v.usable(); err != nil {
+		return Found{}, false, err
+	}
 	for i := v.list.find(v.LogStartOffset); i < len(v.list.segs); i++ {
 		if v.state(i).largest.timestamp < ts {
 			continue
@@ -242,6 +256,9 @@ func (v *View) firstRecord(seg *segment, pos int64, size int, ts int64) (Found, 
 // MaxTimestamp finds the first record with the largest timestamp at or above the log start. One at or above bound
 // is no answer; neither is there one when no record has a timestamp.
 func (v *View) MaxTimestamp(bound int64) (f Found, ok bool, err error) {
+	if err := v.usable(); err != nil {
+		return Found{}, false, err
+	}
 	best, largest := -1, timestampOffset{record.NoTimestamp, -1}
 	for i := v.list.find(v.LogStartOffset); i < len(v.list.segs); i++ {
 		l := v.state(i).largest

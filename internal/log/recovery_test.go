@@ -404,3 +404,34 @@ func TestS029_preallocate(t *testing.T) {
 		t.Errorf("%d bytes after a clean stop", n)
 	}
 }
+
+// A sealed segment whose structure is damaged below the recovery point is neither cut nor skipped over: the log
+// opens as long as it was, and who reads the damage is told.
+func TestDamageBelowTheRecoveryPoint(t *testing.T) {
+	t.Parallel()
+	for _, wasClean := range []bool{true, false} {
+		x := threeSegments(t).close()
+		data := slices.Clone(x.file(logName(0)))
+		at := len(data) / 10 * 5
+		data[at+8], data[at+9] = 0x7f, 0xff // the length of batch 50
+		x.put(logName(0), data)
+		x.remove(indexName(0))
+		x.open(func(o *Options) { o.RecoveryPoint, o.Clean = 200, wasClean })
+		if x.leo() != 250 || len(x.file(logName(0))) != len(data) {
+			t.Errorf("clean %v: end %d, %d bytes of %d", wasClean, x.leo(), len(x.file(logName(0))), len(data))
+		}
+		v := x.log.View()
+		for offset, sound := range map[int64]bool{0: true, 49: true, 50: false, 99: false, 100: true, 240: true} {
+			_, err := v.Read(offset, 250, 100, true)
+			var ce *CorruptError
+			if (err == nil) != sound || err != nil && !errors.As(err, &ce) {
+				t.Errorf("clean %v: read %d: %v", wasClean, offset, err)
+			}
+		}
+		v.Release()
+		x.log.SetHighWatermark(250)
+		if info := x.append(batch(1, 80, ts0)); info.BaseOffset != 250 {
+			t.Errorf("next append at %d", info.BaseOffset)
+		}
+	}
+}

@@ -160,7 +160,15 @@ func writeIndexTail(fsys vfs.FS, path string, entrySize int, written *int, count
 		*written = 0
 		return nil
 	}
-	from := max(*written, 0)
+	if *written < 0 {
+		// The old file stays as it is for readers of the segment that this one was cut from.
+		if err := replaceFile(fsys, path, format(0)); err != nil {
+			return err
+		}
+		*written = count
+		return nil
+	}
+	from := *written
 	*written = -1 // until this has succeeded
 	f, err := fsys.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
