@@ -68,6 +68,7 @@ type Broker struct {
 
 	image     atomic.Pointer[metadata.Image]
 	published chan struct{} // closed at the first publication
+	shown     chan struct{} // closed once the image published last has this registration, unfenced
 	failed    chan error    // what ends the process, at most one
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
@@ -78,7 +79,7 @@ func New(opts Options) *Broker {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	b := &Broker{opts: opts, published: make(chan struct{}), failed: make(chan error, 1)}
+	b := &Broker{opts: opts, published: make(chan struct{}), shown: make(chan struct{}), failed: make(chan error, 1)}
 	b.image.Store(metadata.EmptyImage())
 	b.builder = newImageBuilder(b.publish)
 	b.observer = newObserver(&b.opts, b.builder.apply, b.builder.restore)
@@ -151,6 +152,16 @@ func (b *Broker) Ready(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	// The controller's answer may overtake the records: partitions are led anew from
+	// these, and a client that came before them would be told the old leader epochs.
+	select {
+	case <-b.shown:
+	case err := <-b.failed:
+		b.fail(err)
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	b.life.setState(StateRunning)
 	return nil
 }
@@ -167,6 +178,9 @@ func (b *Broker) publish(image *metadata.Image, delta *metadata.Delta) error {
 	case <-b.published:
 	default:
 		close(b.published)
+	}
+	if self, ok := image.Broker(b.opts.NodeID); ok && !self.Fenced && self.IncarnationID == b.opts.IncarnationID {
+		closeOnce(b.shown)
 	}
 	return nil
 }

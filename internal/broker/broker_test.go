@@ -81,6 +81,11 @@ func version() metadata.Record {
 	return &metadata.FeatureLevelRecord{Name: metadata.FeatureMetadataVersion, FeatureLevel: int16(metadata.LevelLatest)}
 }
 
+// unfenced is the registration of the broker that startBroker makes.
+func unfenced() metadata.Record {
+	return &metadata.RegisterBrokerRecord{BrokerID: 9, IncarnationID: metadata.UUID{1}, BrokerEpoch: 77}
+}
+
 func topic(name string, id byte) metadata.Record {
 	return &metadata.TopicRecord{Name: name, TopicID: metadata.UUID{0: 1, 15: id}}
 }
@@ -97,8 +102,15 @@ func TestBrokerBecomesReady(t *testing.T) {
 		t.Fatal("running before anything was published")
 	}
 	f.append(true, version(), topic("a", 1))
+	p.until(t, "topic a exists", hasTopic("a"))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
+	early, give := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer give()
+	if err := b.Ready(early); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("ready before its own image shows it unfenced: %v", err)
+	}
+	f.append(true, unfenced())
 	if err := b.Ready(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +271,7 @@ func snapshotOf(t *testing.T, records ...metadata.Record) []byte {
 func TestBrokerFollowsEpochsAndSaysWhyItIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFakeController(t)
-	f.append(true, version())
+	f.append(true, version(), unfenced())
 	b, p := startBroker(t, f)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
