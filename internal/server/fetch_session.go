@@ -233,10 +233,10 @@ func (c *fetchSessions) resume(req *kmsg.FetchRequest, byID bool) (*fetchContext
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.byID != byID:
-		return nil, errSessionTopicID
 	case req.SessionEpoch != s.epoch:
 		return nil, errSessionEpochInvalid
+	case s.byID != byID:
+		return nil, errSessionTopicID
 	}
 	for _, t := range targetsOf(req, byID) {
 		s.put(t)
