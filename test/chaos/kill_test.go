@@ -1,0 +1,150 @@
+//go:build chaos
+
+package chaos
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// kill is one death in the loop.
+type kill struct {
+	Point   string        // the failpoint, "" for a moment at random
+	Fired   bool          // the process died at its failpoint
+	Restart time.Duration // from exec to the first acknowledged write after it
+}
+
+// points are the failpoints that a load passes.
+var points = []string{
+	"log-roll", "log-append-written", "checkpoint-tmp-written", "checkpoint-renamed", "rename-before", "rename-after",
+	"producer-snapshot-part", "producer-snapshot-renamed", "metadata-snapshot-part", "metadata-snapshot-renamed", "epoch-assigned",
+}
+
+const (
+	killCount    = 20
+	killsAtPoint = 8
+	fastRestart  = time.Second
+)
+
+// TestKillLoop: kill -9 in the middle of 8 producers (4 idempotent) and 4 consumer groups, 20 times in a row with
+// immediate restart, at least 8 of them at named failpoints: no acknowledged record missing, none of the idempotent
+// producers' records twice, no committed offset behind what was acknowledged, no leader epoch lower than before.
+func TestKillLoop(t *testing.T) {
+	random, ledger := source(t), newLedger()
+	n := newNode(t,
+		"offsets.topic.num.partitions=4", "group.initial.rebalance.delay.ms=0",
+		"replica.high.watermark.checkpoint.interval.ms=300", "log.flush.offset.checkpoint.interval.ms=400",
+		"metadata.log.max.record.bytes.between.snapshots=2000",
+	)
+	t.Cleanup(func() {
+		if t.Failed() {
+			ledger.keep(filepath.Join(n.dir, "history.json"))
+		}
+	})
+	n.start()
+	n.mustAck("probe", "probe-start")
+	topics := []string{"orders", "clicks", "sensors"}
+	createTopics(t, n, 4, topics...)
+	judge := newJudge(t, n, ledger, append([]string{"probe"}, topics...)...)
+	load := startLoad(n, ledger, topics)
+	t.Cleanup(load.cancel)
+
+	plan := slices.Clone(points)
+	for len(plan) < killCount {
+		plan = append(plan, "")
+	}
+	random.Shuffle(len(plan), func(i, k int) { plan[i], plan[k] = plan[k], plan[i] })
+	for i := range plan {
+		k := kill{Point: plan[i]}
+		armed := filepath.Join(n.dir, fmt.Sprintf("armed-%d", i))
+		n.kill() // the run that this one replaces; in the first round the one that made the topics
+		began := time.Now()
+		n.start(fmt.Sprintf("STELE_FAILPOINT=%s:%d@%s", k.Point, 1+random.IntN(3), armed))
+		key := fmt.Sprintf("probe-%d", i)
+		at, offset := n.mustAck("probe", key)
+		k.Restart = at.Sub(began)
+		ledger.acknowledged(acked{topicPartition{"probe", 0}, offset, key})
+		judge.judge(fmt.Sprintf("before kill %d", i+1), false)
+
+		time.Sleep(time.Duration(300+random.IntN(900)) * time.Millisecond)
+		n.mustRun()
+		if k.Point != "" {
+			if err := os.WriteFile(armed, nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-n.done:
+				if !n.killed() {
+					t.Fatalf("kill %d: the process ended by itself: %v\n%s", i+1, n.cmd.ProcessState, n.log())
+				}
+				k.Fired = true
+			case <-time.After(8 * time.Second):
+			}
+		}
+		n.kill()
+		ledger.mu.Lock()
+		ledger.kills = append(ledger.kills, k)
+		ledger.mu.Unlock()
+		if i%5 == 4 {
+			dieWhileStarting(t, n, points[random.IntN(len(points))], 1+random.IntN(4))
+		}
+	}
+	n.start()
+	n.mustAck("probe", "probe-end")
+	judge.judge("while the load goes on", false)
+	load.cancel()
+	judge.judge("at the end", true)
+	n.stop()
+	n.start()
+	n.mustAck("probe", "probe-clean")
+	judge.judge("after a clean stop", true)
+	report(t, ledger, load)
+}
+
+// dieWhileStarting kills a process at a failpoint that its start passes, if it does, beside the kills that count.
+func dieWhileStarting(t *testing.T, n *node, point string, hit int) {
+	n.start(fmt.Sprintf("STELE_FAILPOINT=%s:%d", point, hit))
+	if _, _, err := n.firstAck("probe", "probe-starting"); err != nil && !n.killed() {
+		t.Fatalf("the process ended by itself: %v\n%s", err, n.log())
+	}
+	n.kill()
+}
+
+func report(t *testing.T, l *ledger, o *load) {
+	var times []time.Duration
+	var fired, missed []string
+	atRandom := 0
+	for _, k := range l.kills {
+		times = append(times, k.Restart)
+		switch {
+		case k.Fired:
+			fired = append(fired, k.Point)
+		case k.Point != "":
+			missed = append(missed, k.Point)
+		default:
+			atRandom++
+		}
+	}
+	slices.Sort(times)
+	groups := 0
+	for range l.commits {
+		groups++
+	}
+	t.Logf("%d kills: %d at %s; %d at random; not reached: %s", len(l.kills), len(fired), strings.Join(fired, ", "), atRandom+len(missed), strings.Join(missed, ", "))
+	t.Logf("%d records acknowledged, %d read by %d groups", o.writes.Load(), o.reads.Load(), groups)
+	t.Logf("restart to first acknowledged write: median %v, worst %v", times[len(times)/2].Round(time.Millisecond), times[len(times)-1].Round(time.Millisecond))
+	if len(fired) < killsAtPoint {
+		t.Errorf("%d kills were at a failpoint, want %d", len(fired), killsAtPoint)
+	}
+	if worst := times[len(times)-1]; worst >= fastRestart {
+		t.Errorf("a restart took %v to the first acknowledged write, want under %v", worst, fastRestart)
+	}
+	if len(l.commits) != 4 {
+		t.Errorf("%d groups committed, want 4", len(l.commits))
+	}
+}

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# make chaos: real processes under kill -9, a full disk, directories and requests that mean no good. Needs root.
+#
+#   test/chaos/run.sh [go test arguments]     e.g. -run TestKillLoop -v
+#
+# MINUTES=n     how long (default 5): once through everything, then the loops again, each with a seed of its own,
+#               while another turn fits. Under 2 minutes a part by turns, which part the seed decides.
+# CHAOS_SEED=n  begins with this seed, to repeat a failure
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+[ "$(id -u)" = 0 ] || { echo "test/chaos/run.sh: run it as root: it mounts file systems" >&2; exit 1; }
+
+minutes=${MINUTES:-5}
+seed=${CHAOS_SEED:-$((RANDOM * 32768 + RANDOM))}
+deadline=$((SECONDS + minutes * 60))
+
+turn() {
+	echo "=== seed $1: ${*:2}"
+	CHAOS_SEED=$1 "${GO:-go}" test -tags chaos ./test/chaos -count=1 -timeout 10m -v "${@:2}"
+}
+
+if [ $# -gt 0 ]; then
+	turn "$seed" "$@"
+	exit
+fi
+if [ "$minutes" -lt 2 ]; then
+	case $((seed % 3)) in
+	0) turn "$seed" -run TestKillLoop ;;
+	1) turn "$seed" -run TestFullDisk ;;
+	2) turn "$seed" -run 'TestStart|TestMemory' ;;
+	esac
+	exit
+fi
+turn "$seed"
+while [ $((deadline - SECONDS)) -gt 90 ]; do
+	seed=$((seed + 1))
+	turn "$seed" -run 'TestKillLoop|TestFullDisk'
+done
