@@ -55,36 +55,40 @@ type node struct {
 // startNode brings a node up to the point where its broker registers. Whatever is
 // wrong with ports, directories or settings is found before anything is changed on
 // disk. authorizer is asked on every API; nil allows everything.
-func startNode(ctx context.Context, c *config.Broker, logger *slog.Logger, authorizer security.Authorizer) (n *node, err error) {
-	n = &node{
+func startNode(ctx context.Context, c *config.Broker, logger *slog.Logger, authorizer security.Authorizer) (*node, error) {
+	n := &node{
 		authorizer: authorizer, config: c, fs: vfs.OS(), logger: logger, id: int32(c.Int("node.id")),
 		incarnation: metadata.NewUUID(rand.Reader), failed: make(chan error, 1),
 	}
-	defer func() {
-		if err != nil {
-			n.unwind()
-		}
-	}()
-	if n.plan, err = broker.PlanDirectories(n.fs, c.LogDirs(), c.MetadataDir(), n.id, c.String("cluster.id")); err != nil {
+	if err := n.start(ctx); err != nil {
+		n.unwind()
 		return nil, err
+	}
+	return n, nil
+}
+
+func (n *node) start(ctx context.Context) (err error) {
+	c := n.config
+	if n.plan, err = broker.PlanDirectories(n.fs, c.LogDirs(), c.MetadataDir(), n.id, c.String("cluster.id")); err != nil {
+		return err
 	}
 	if err := n.listen(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := n.openDirectories(); err != nil {
-		return nil, err
+		return err
 	}
 	if c.HasRole("controller") {
 		if err := n.startQuorum(ctx); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if c.HasRole("broker") {
 		if err := n.startBroker(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return n, nil
+	return nil
 }
 
 // onUnwind notes what undoes the step just taken; unwind runs them backwards.
@@ -310,6 +314,9 @@ func (n *node) startBroker() error {
 		CheckpointInterval:              n.config.Duration("log.flush.offset.checkpoint.interval.ms"),
 		RetentionInterval:               n.config.Duration("log.retention.check.interval.ms"),
 		DirectoryFailed:                 n.directoryFailed,
+		DirectoryAssigned: func(topic metadata.UUID, partition int32, dir metadata.UUID) {
+			n.broker.ReportPlace(topic, partition, dir)
+		},
 	})
 	n.onUnwind(func() {
 		epoch := int64(-1)
