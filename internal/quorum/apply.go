@@ -29,14 +29,12 @@ type machine struct {
 	level      metadata.Level                 // metadata.version of a new cluster
 
 	replayed int64
-	// active: leader, and everything of earlier leaders is applied. term is the one it is active in; lastIndex is
-	// raft's last index with what was proposed since the last drain, which is proposed entries.
-	// begun is the index of the last record it began with.
+	// active: leader, and everything of earlier leaders is applied. What follows counts while it is.
 	active    bool
-	term      uint64
-	lastIndex uint64
-	proposed  int
-	begun     uint64
+	term      uint64 // the leadership it is active in
+	lastIndex uint64 // of the entry that ends at replayed
+	proposed  int    // entries of those that were proposed since the last drain
+	begun     uint64 // index of the last entry the controller began with
 
 	waiting []waiter // in order of index
 }
@@ -103,6 +101,8 @@ func (m *machine) apply(c committed) error {
 		if err := m.replay(c.Batch); err != nil {
 			return err
 		}
+		// While active, an entry of raft's own behind all that was proposed.
+		m.lastIndex = c.Place.Index
 	}
 	m.controller.CommittedTo(c.Place.EndOffset)
 	// Who is answered may look at once.

@@ -341,3 +341,45 @@ func TestHostDeposedByCommittedEntries(t *testing.T) {
 		t.Errorf("image at offset %d of level %d holds what was replaced", img.Offset(), img.MetadataVersion())
 	}
 }
+
+// A lone voter whose log holds a membership change leads at once after a restart, be it known as committed or not.
+func TestHostLeadsAtOnceAfterAMembershipChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		formatHost(t, fs)
+		h := startHost(t, fs, Config{})
+		learner := uint64(77)
+		change := func(kind pb.ConfChangeType) {
+			err := h.post(func() error {
+				return h.node.raft.ProposeConfChange(&pb.ConfChangeV2{
+					Changes: []*pb.ConfChangeSingle{{Type: kind.Enum(), NodeId: &learner}}, Context: encodeVoters(testVoters(1)),
+				})
+			})
+			if err != nil {
+				t.Fatal(err, h.Err())
+			}
+			synctest.Wait()
+		}
+		change(pb.ConfChangeAddLearnerNode)
+		if len(h.node.membership.GetLearners()) != 1 {
+			t.Fatalf("members %v", h.node.membership)
+		}
+		change(pb.ConfChangeRemoveNode)
+		if _, err := setConfig(t, h, "a", "1"); err != nil {
+			t.Fatal(err)
+		}
+		killed := fs.CrashClone(vfs.LoseUnsynced, 1)
+		closeHost(t, h)
+		for _, disk := range []*vfs.Mem{fs, killed} {
+			begin := time.Now()
+			h := startHost(t, disk, Config{})
+			if took := time.Since(begin); took != 0 {
+				t.Errorf("leads after %v", took)
+			}
+			if got := configOf(h.Committed(), "a"); got != "1" || len(h.node.membership.GetLearners()) != 0 {
+				t.Errorf("config %q, members %v", got, h.node.membership)
+			}
+			closeHost(t, h)
+		}
+	})
+}

@@ -324,8 +324,11 @@ func (h *Host) loop() {
 }
 
 func (h *Host) run() error {
+	if err := h.settle(); err != nil {
+		return err
+	}
 	if h.node.alone() {
-		if err := h.node.raft.Campaign(); err != nil {
+		if err := h.node.campaign(); err != nil {
 			return err
 		}
 	}
@@ -357,7 +360,9 @@ func (h *Host) run() error {
 		now := h.o.Now()
 		if !now.Before(nextTick) {
 			nextTick = now.Add(tick)
-			h.node.raft.Tick()
+			if err := h.node.tick(); err != nil {
+				return err
+			}
 		}
 		if err := h.settle(); err != nil {
 			return err

@@ -671,3 +671,21 @@ func TestHostClosesUnstarted(t *testing.T) {
 	closeHost(t, h)
 	closeHost(t, startHost(t, fs, Config{}))
 }
+
+// A disk whose log can no longer be read stops the host with the reason; it does not take the process along.
+func TestHostStopsWhenItsLogCannotBeRead(t *testing.T) {
+	t.Parallel()
+	disk := vfs.NewFault(vfs.NewMem())
+	formatHost(t, disk)
+	closeHost(t, startHost(t, disk, Config{}))
+	h, err := Open(hostOptions(disk, Config{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk.Add(vfs.Rule{Kind: vfs.OpRead, Count: -1, Err: errPulled})
+	h.Start()
+	<-h.Done()
+	if !errors.Is(h.Err(), errPulled) {
+		t.Errorf("host stopped with %v", h.Err())
+	}
+}

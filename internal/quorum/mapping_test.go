@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -475,4 +477,49 @@ func TestMessagesThatCannotBeStoredAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// An append that rolled, of which a crash lost the end of one segment but not the next: nothing of it was ever
+// acknowledged, and the log ends before the gap.
+func TestGapLeftByACrashIsCut(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	formatTest(t, fs, testVoter(1), testVoters(1))
+	s, err := openTest(fs, testVoter(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []mappingEntry
+	for i := uint64(2); i < 80; i++ { // 78 batches of 78 bytes or so: three segments
+		list = append(list, mappingEntry{i, 1})
+	}
+	saveEntries(t, s, 1, list...)
+	segments := func() []log.SegmentInfo {
+		view := s.log.View()
+		defer view.Release()
+		return view.Segments()
+	}
+	before := segments()
+	if len(before) < 3 {
+		t.Fatalf("%d segments", len(before))
+	}
+	oneBatch := before[0].Size / before[1].BaseOffset // all are alike
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := fs.OpenFile(filepath.Join(testDir, fmt.Sprintf("%020d.log", before[0].BaseOffset)), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Truncate(before[0].Size-oneBatch), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = openTest(fs, testVoter(1)); err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if last, _ := s.LastIndex(); s.endOffset() != before[1].BaseOffset-1 || last != uint64(before[1].BaseOffset) {
+		t.Errorf("log ends at offset %d, index %d; segments were %+v", s.endOffset(), last, before)
+	}
+	saveEntries(t, s, 2, mappingEntry{s.runs.next, 2})
 }

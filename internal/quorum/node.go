@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -74,16 +75,18 @@ func newNode(store *storage, c nodeConfig) (*node, error) {
 	return n, err
 }
 
-// guard turns raft's panics, which is how it reports storage that contradicts itself, into an error.
+// guard turns raft's panics, which are how it reports storage that fails or contradicts itself, into errors.
 func guard(f func() error) (err error) {
 	defer func() {
-		if p := recover(); p != nil {
-			failure, ok := p.(raftPanic)
-			if !ok {
-				panic(p)
-			}
-			err = failure
+		p := recover()
+		if p == nil {
+			return
 		}
+		failure, ok := p.(error)
+		if _, bug := p.(runtime.Error); !ok || bug {
+			panic(p)
+		}
+		err = failure
 	}()
 	return f()
 }
@@ -103,7 +106,7 @@ func (n *node) propose(term, lastIndex uint64, data []byte, since int) error {
 	if !n.leading() || n.term != term || stored+uint64(since) != lastIndex {
 		return &staleProposalError{term: term, lastIndex: lastIndex, nowTerm: n.term, nowLastIndex: stored + uint64(since)}
 	}
-	return n.raft.Propose(data)
+	return guard(func() error { return n.raft.Propose(data) })
 }
 
 // staleProposalError says that the log moved on under records that were computed for another place in it.
@@ -215,6 +218,17 @@ func (n *node) install(snapshot *pb.Snapshot, hard *pb.HardState, f follower) er
 	f.moved()
 	return f.restored(place)
 }
+
+// tick moves raft's clock on by one.
+func (n *node) tick() error {
+	return guard(func() error {
+		n.raft.Tick()
+		return nil
+	})
+}
+
+// campaign stands for election at once. Raft does not while membership changes wait to be applied: drain first.
+func (n *node) campaign() error { return guard(n.raft.Campaign) }
 
 // step gives raft a message of another voter. Messages raft has no use for are dropped, as a network might, and so are
 // those whose content could not be stored: raft never takes a message back.
