@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stelelog/stele/internal/controller"
@@ -475,44 +476,38 @@ func TestM020_next_offset_is_where_records_land(t *testing.T) {
 
 // Requests that arrive together share a sync: many of them cost far fewer than one each.
 func TestHostGroupsWrites(t *testing.T) {
-	t.Parallel()
-	disk := vfs.NewFault(vfs.NewMem())
-	formatHost(t, disk)
-	h := startHost(t, disk, Config{})
-	defer closeHost(t, h)
-	// The loop stands still while the requests arrive.
-	hold, held := make(chan struct{}), make(chan struct{})
-	if err := h.post(func() error { close(held); <-hold; return nil }); err != nil {
-		t.Fatal(err)
-	}
-	<-held
-	disk.Trace()
-	var wg sync.WaitGroup
-	for i := range 100 {
-		wg.Go(func() {
-			if _, err := setConfig(t, h, fmt.Sprint(i), "1"); err != nil {
-				t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		disk := vfs.NewFault(vfs.NewMem())
+		formatHost(t, disk)
+		h := startHost(t, disk, Config{})
+		defer closeHost(t, h)
+		// The loop stands still while the requests arrive.
+		hold := make(chan struct{})
+		if err := h.post(func() error { <-hold; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for i := range 100 {
+			wg.Go(func() {
+				if _, err := setConfig(t, h, fmt.Sprint(i), "1"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		disk.Trace()
+		close(hold)
+		wg.Wait()
+		syncs := 0
+		for _, op := range disk.Operations() {
+			if strings.HasPrefix(op, "sync ") {
+				syncs++
 			}
-		})
-	}
-	for len(h.queue) < 100 {
-		select {
-		case <-h.Done():
-			t.Fatal(h.Err())
-		default:
 		}
-	}
-	close(hold)
-	wg.Wait()
-	syncs := 0
-	for _, op := range disk.Operations() {
-		if strings.HasPrefix(op, "sync ") {
-			syncs++
+		if syncs == 0 || syncs > 3 {
+			t.Errorf("%d syncs for 100 requests that came together", syncs)
 		}
-	}
-	if syncs > 10 {
-		t.Errorf("%d syncs for 100 requests that came together", syncs)
-	}
+	})
 }
 
 // A voter whose disk is empty, another's, or another cluster's, is refused, and formatting twice is.
@@ -687,5 +682,39 @@ func TestHostStopsWhenItsLogCannotBeRead(t *testing.T) {
 	<-h.Done()
 	if !errors.Is(h.Err(), errPulled) {
 		t.Errorf("host stopped with %v", h.Err())
+	}
+}
+
+// On a real disk: format, start, snapshot, start again. Snapshots are read-only.
+func TestHostOnARealDisk(t *testing.T) {
+	t.Parallel()
+	o := hostOptions(vfs.OS(), Config{Snapshots: SnapshotRules{BytesBetween: 1}})
+	o.Dir = t.TempDir()
+	err := Format(FormatOptions{FS: o.FS, Dir: o.Dir, Identity: o.Identity, Voters: testVoters(1), Bootstrap: metadata.BootstrapRecords(metadata.LevelLatest)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 3 {
+		h, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Start()
+		if err := h.WaitActive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := configOf(h.Committed(), "a"); round > 0 && got != fmt.Sprint(round-1) {
+			t.Errorf("round %d: config %q", round, got)
+		}
+		if _, err := setConfig(t, h, "a", fmt.Sprint(round)); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, h, func(s *Status) bool { return len(s.snapshots) > round })
+		newest := h.Status().snapshots[round]
+		info, err := o.FS.Stat(filepath.Join(partitionDir(o.Dir), newest.file()))
+		if err != nil || info.Mode().Perm() != 0o444 {
+			t.Errorf("snapshot %s: %v, %v", newest, info, err)
+		}
+		closeHost(t, h)
 	}
 }
