@@ -67,6 +67,8 @@ type logDir struct {
 	cleanBrokerEpoch                          int64 // -1 unknown
 	pending                                   []pendingDelete
 	writeMu                                   sync.Mutex // one writer of checkpoints at a time
+	// requests counts the calls of savePositions, and saved is how many of them the last write answers.
+	requests, saved atomic.Int64
 }
 
 // OpenDirs locks every directory, creating those that do not exist, and reads clean shutdown markers and
@@ -372,13 +374,14 @@ func (d *Dirs) Create(tp TopicPartition, topicID [16]byte, c Config, path string
 	if err != nil {
 		return nil, err
 	}
-	ld.mu.Lock()
-	for _, m := range []map[TopicPartition]int64{ld.recoveryPoints, ld.logStarts, ld.highWatermarks} {
-		delete(m, tp) // what an earlier topic of that name left
+	dir := filepath.Join(ld.path, tp.String())
+	if _, err := d.o.FS.Stat(dir); isNotExist(err) {
+		// What an earlier topic of that name left would be taken for this one's positions.
+		if err := d.dropFromCheckpoints(ld, tp); err != nil {
+			return nil, err
+		}
 	}
-	ld.mu.Unlock()
-	o := d.options(ld, tp, filepath.Join(ld.path, tp.String()), topicID, c)
-	l, err := Open(o)
+	l, err := Open(d.options(ld, tp, dir, topicID, c))
 	if err != nil {
 		d.reportOpen(ld, err)
 		return nil, err

@@ -37,6 +37,8 @@ func (d *Dirs) CheckpointHighWatermarks() error {
 }
 
 func (d *Dirs) saveHighWatermarks(ld *logDir) error {
+	ld.writeMu.Lock()
+	defer ld.writeMu.Unlock()
 	return d.saveCheckpoint(ld, HighWatermarkCheckpoint, &ld.highWatermarks, func(l *Log) (int64, bool) {
 		return l.cur.Load().HighWatermark, true
 	})
@@ -61,8 +63,25 @@ func (d *Dirs) eachOnline(f func(*logDir) error) error {
 	return first
 }
 
-// savePositions writes recovery points and log starts. The caller may hold a log's lock.
+// savePositions writes recovery points and log starts. The caller may hold a log's lock. Callers that come while a
+// write is under way share the next one.
 func (d *Dirs) savePositions(ld *logDir) error {
+	mine := ld.requests.Add(1)
+	ld.writeMu.Lock()
+	defer ld.writeMu.Unlock()
+	if ld.saved.Load() >= mine {
+		return nil
+	}
+	covered := ld.requests.Load()
+	if err := d.writePositions(ld); err != nil {
+		return err
+	}
+	ld.saved.Store(covered)
+	return nil
+}
+
+// writePositions does so. writeMu is held.
+func (d *Dirs) writePositions(ld *logDir) error {
 	err := d.saveCheckpoint(ld, RecoveryPointCheckpoint, &ld.recoveryPoints, func(l *Log) (int64, bool) {
 		return l.RecoveryPoint(), true
 	})
@@ -73,10 +92,8 @@ func (d *Dirs) savePositions(ld *logDir) error {
 }
 
 // saveCheckpoint writes one checkpoint file unless it holds the same already. Partitions that are not open (yet, or
-// because they could not be) keep what the file said.
+// because they could not be) keep what the file said. writeMu is held.
 func (d *Dirs) saveCheckpoint(ld *logDir, name string, saved *map[TopicPartition]int64, value func(*Log) (int64, bool)) error {
-	ld.writeMu.Lock()
-	defer ld.writeMu.Unlock()
 	ld.mu.Lock()
 	next := maps.Clone(*saved)
 	ld.mu.Unlock()

@@ -422,6 +422,67 @@ func TestS065_start_after_a_kill(t *testing.T) {
 	b.stop()
 }
 
+// A new topic never starts from the positions that an earlier one of its name has left in the checkpoints.
+func TestPositionsOfAnEarlierTopic(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, "/d").start()
+	l := b.create("t", 0, Config{})
+	b.produce("t", 0, 9)
+	if err := l.AdvanceLogStart(7, "DeleteRecords"); err != nil {
+		t.Fatal(err)
+	}
+	b.stop()
+	d, err := OpenDirs(b.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.dirs = d
+	if _, err := d.Load(context.Background(), func(TopicPartition, [16]byte) Verdict { return Verdict{Reason: "deleted"} }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Create(TopicPartition{"t", 0}, [16]byte{8}, Config{}, "", true); err != nil {
+		t.Fatal(err)
+	}
+	b.produce("t", 0, 2)
+	b.kill(vfs.LoseNothing).start()
+	l, _ = b.dirs.Log("t", 0)
+	v := l.View()
+	defer v.Release()
+	if v.LogStartOffset != 0 || v.EndOffset != 2 {
+		t.Errorf("[%d,%d)", v.LogStartOffset, v.EndOffset)
+	}
+	b.stop()
+}
+
+// DeleteRecords on many partitions at once is durable for each when it returns, and writes fewer checkpoints than
+// there are partitions only by sharing.
+func TestConcurrentLogStartsAreDurable(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, "/d").start()
+	const n = 40
+	for p := range int32(n) {
+		b.create("t", p, Config{})
+		b.produce("t", p, 3)
+	}
+	var wg sync.WaitGroup
+	for p := range int32(n) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			l, _ := b.dirs.Log("t", p)
+			if err := l.AdvanceLogStart(2, "DeleteRecords"); err != nil {
+				t.Error(err)
+			}
+			m, err := parseCheckpoint(must(vfs.ReadFile(b.mem.CrashClone(vfs.LoseUnsynced, 0), "/d/"+LogStartCheckpoint)))
+			if err != nil || m[TopicPartition{"t", p}] != 2 {
+				t.Errorf("partition %d: %v %v", p, m[TopicPartition{"t", p}], err)
+			}
+		}()
+	}
+	wg.Wait()
+	b.stop()
+}
+
 // One partition in two directories stops the start, naming both.
 func TestPartitionInTwoDirectories(t *testing.T) {
 	t.Parallel()
