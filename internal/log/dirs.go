@@ -401,7 +401,7 @@ func (d *Dirs) Create(tp TopicPartition, topicID [16]byte, c Config, path string
 
 func (d *Dirs) reportOpen(ld *logDir, err error) {
 	var se *StorageError
-	if errors.As(err, &se) && se.Offline {
+	if errors.As(err, &se) && se.Offline && !isFull(err) {
 		d.MarkOffline(ld.path, err)
 	}
 }

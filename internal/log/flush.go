@@ -40,6 +40,7 @@ func (l *Log) flushView(upTo func(*View) int64) error {
 	defer l.mu.Unlock()
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) && (l.truncations != truncations || l.closed || l.o.Dir != dir) {
+			l.dirDirty = l.dirDirty || dirDirty
 			return nil // it went while we looked
 		}
 		return l.offline("flush", err)
