@@ -16,9 +16,17 @@ import (
 // makes it compare img with the image applied before. It is called from one
 // goroutine.
 func (r *Runtime) Apply(brokerID int32, replicas *replica.Manager, img *metadata.Image, delta *metadata.Delta) {
-	before := r.image
-	r.image = img
+	before := r.image.Swap(img)
+	if before == nil {
+		before = metadata.EmptyImage()
+	}
 	offsets, exists := img.Topic(GroupTopic)
+	if old, existed := before.Topic(GroupTopic); existed && (!exists || old.ID != offsets.ID) {
+		// The epochs of a topic made anew begin again: they say nothing to the old shards.
+		for _, partition := range r.loaded() {
+			r.Resigned(partition, -1)
+		}
+	}
 	if exists {
 		r.SetPartitions(int32(offsets.NumPartitions()))
 	} else {
@@ -26,9 +34,6 @@ func (r *Runtime) Apply(brokerID int32, replicas *replica.Manager, img *metadata
 	}
 	switch {
 	case !exists:
-		for _, partition := range r.loaded() {
-			r.Resigned(partition, -1)
-		}
 	case delta == nil:
 		for id := range offsets.Partitions().All() {
 			r.follow(brokerID, replicas, offsets, id)
@@ -104,12 +109,17 @@ func (r replicaPartition) Append(batch record.Batch, leaderEpoch int32, expected
 	return err
 }
 
-// scanBytes is how much of a partition is read at a time while a shard loads.
-const scanBytes = 1 << 20
+// scanBytes is how much of a partition is read at a time while a shard loads, unless
+// a batch is larger.
+const scanBytes = 256 << 10
 
 func (r replicaPartition) Scan(fn func(record.Batch) error) (int64, error) {
-	offset := r.p.Positions().LogStart
-	buf := make([]byte, 0, scanBytes)
+	positions := r.p.Positions()
+	offset := positions.LogStart
+	var buf []byte
+	if positions.End > offset {
+		buf = make([]byte, 0, scanBytes)
+	}
 	for {
 		read, err := r.p.ReadLog(offset, buf)
 		var below *replica.LogOffsetOutOfRangeError

@@ -2,9 +2,11 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -12,6 +14,10 @@ import (
 	"github.com/stelelog/stele/internal/group"
 	"github.com/stelelog/stele/internal/metadata"
 )
+
+// loadingAtOnce is how many shards read their logs at the same time: each holds a
+// piece of its log in memory.
+const loadingAtOnce = 4
 
 // GroupTopic is the internal topic that holds groups and committed offsets.
 const GroupTopic = "__consumer_offsets"
@@ -30,7 +36,8 @@ type Options struct {
 // first gets no reply, and what it began goes on.
 type Runtime struct {
 	opts  Options
-	image *metadata.Image // the one applied last; belongs to Apply's caller
+	image atomic.Pointer[metadata.Image] // the one applied last, nil before the first
+	slots chan struct{}                  // taken while a shard loads
 
 	mu         sync.RWMutex
 	partitions int32 // of __consumer_offsets; 0 while the topic is unknown
@@ -53,7 +60,9 @@ func New(opts Options) *Runtime {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	return &Runtime{opts: opts, image: metadata.EmptyImage(), shards: map[int32]*runner{}, waiting: map[group.ReplyTo]chan group.Response{}}
+	return &Runtime{
+		opts: opts, slots: make(chan struct{}, loadingAtOnce), shards: map[int32]*runner{}, waiting: map[group.ReplyTo]chan group.Response{},
+	}
 }
 
 // SetPartitions says how many partitions __consumer_offsets has.
@@ -84,7 +93,7 @@ func (r *Runtime) Elected(partition, leaderEpoch int32, p Partition) {
 	if r.closed {
 		return
 	}
-	r.shards[partition] = newRunner(p, leaderEpoch, r.opts.Config, r.opts.CommitTimeout, r.deliver, r.opts.Logger.With("partition", partition), r.opts.Now)
+	r.shards[partition] = r.newRunner(partition, p, leaderEpoch)
 }
 
 // Resigned unloads a shard whose leadership ended by leaderEpoch. An epoch that is
@@ -117,11 +126,33 @@ func (r *Runtime) Close() {
 	}
 }
 
-// TopicsDeleted removes every group's offsets of topics that are gone.
+// TopicsDeleted removes every group's offsets of topics that are gone. A shard that
+// is loading is passed over: it asks itself which topics are gone once it has loaded.
 func (r *Runtime) TopicsDeleted(ctx context.Context, topics []group.DeletedTopic) {
 	for _, shard := range r.all() {
 		_ = shard.enqueue(ctx, func(s *group.Shard, _ time.Time) group.Effects { return s.TopicsDeleted(topics) })
 	}
+}
+
+// gone are those of the topics whose offsets were stored before they were deleted:
+// while no shard was there to be told. Every offset in a log was committed for a topic
+// that its leader knew, so before this broker was elected by the same metadata: what
+// the image of the election does not have is not younger, but deleted.
+func (r *Runtime) gone(stored storedTopics) []group.DeletedTopic {
+	image := r.image.Load()
+	if image == nil {
+		return nil
+	}
+	var deleted []group.DeletedTopic
+	for name, ids := range stored {
+		topic, exists := image.Topic(name)
+		for _, id := range ids {
+			if !exists || id != [16]byte{} && id != [16]byte(topic.ID) {
+				deleted = append(deleted, group.DeletedTopic{Topic: name, TopicID: id})
+			}
+		}
+	}
+	return deleted
 }
 
 // PartitionFor is the partition of __consumer_offsets that a group lives on, and
@@ -232,23 +263,23 @@ func ask[T group.Response](ctx context.Context, r *Runtime, groupID string, requ
 }
 
 // read runs a look at one shard's state, which changes nothing.
-func read(ctx context.Context, shard *runner, look func(s *group.Shard, now time.Time)) error {
-	seen := make(chan struct{})
+func read[T any](ctx context.Context, shard *runner, look func(s *group.Shard, now time.Time) T) (T, error) {
+	var none T
+	seen := make(chan T, 1)
 	err := shard.enqueue(ctx, func(s *group.Shard, now time.Time) group.Effects {
-		look(s, now)
-		close(seen)
+		seen <- look(s, now)
 		return group.Effects{}
 	})
 	if err != nil {
-		return err
+		return none, err
 	}
 	select {
-	case <-seen:
-		return nil
+	case found := <-seen:
+		return found, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return none, ctx.Err()
 	case <-shard.done:
-		return group.ErrNotCoordinator
+		return none, group.ErrNotCoordinator
 	}
 }
 
@@ -302,9 +333,7 @@ func (r *Runtime) OffsetFetch(ctx context.Context, req group.FetchRequest, stabl
 	if err != nil {
 		return nil, err
 	}
-	var reply *group.FetchReply
-	err = read(ctx, shard, func(s *group.Shard, _ time.Time) { reply = s.FetchCommitted(req) })
-	return reply, err
+	return read(ctx, shard, func(s *group.Shard, _ time.Time) *group.FetchReply { return s.FetchCommitted(req) })
 }
 
 // OffsetDelete answers one OffsetDelete.
@@ -320,26 +349,33 @@ func (r *Runtime) DescribeGroup(ctx context.Context, groupID string) (group.Desc
 	if err != nil {
 		return group.DescribedGroup{}, err
 	}
-	var described group.DescribedGroup
-	err = read(ctx, shard, func(s *group.Shard, now time.Time) { described = s.DescribeGroup(now, groupID) })
-	return described, err
+	return read(ctx, shard, func(s *group.Shard, now time.Time) group.DescribedGroup { return s.DescribeGroup(now, groupID) })
 }
 
 // ListGroups lists the groups of every shard here. A shard that is just leaving
 // counts as empty; one that is loading is an error, since the list would be short.
 func (r *Runtime) ListGroups(ctx context.Context, states, types []string) ([]group.ListedGroup, error) {
+	if r.isClosed() {
+		return nil, group.ErrCoordinatorNotAvailable
+	}
 	var listed []group.ListedGroup
 	for _, shard := range r.all() {
-		var part []group.ListedGroup
-		switch err := read(ctx, shard, func(s *group.Shard, now time.Time) { part = s.ListGroups(now, states, types) }); err {
-		case nil:
+		part, err := read(ctx, shard, func(s *group.Shard, now time.Time) []group.ListedGroup { return s.ListGroups(now, states, types) })
+		switch {
+		case err == nil:
 			listed = append(listed, part...)
-		case group.ErrNotCoordinator:
+		case errors.Is(err, group.ErrNotCoordinator):
 		default:
 			return nil, err
 		}
 	}
 	return listed, nil
+}
+
+func (r *Runtime) isClosed() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.closed
 }
 
 // DeleteGroup deletes one group.

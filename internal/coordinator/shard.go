@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,10 +32,12 @@ type runner struct {
 	logger    *slog.Logger
 	now       func() time.Time
 
+	slots  chan struct{}                           // of shards that may load at once; shared
+	gone   func(storedTopics) []group.DeletedTopic // those that were deleted meanwhile
 	events chan event
 	wake   chan struct{} // the high watermark may have moved
 	cancel context.CancelFunc
-	done   chan struct{}
+	done   chan struct{} // closed when the goroutine has ended: nothing is answered any more
 
 	mu     sync.Mutex
 	status status
@@ -66,14 +69,19 @@ type pending struct {
 	txn     bool
 }
 
-func newRunner(p Partition, epoch int32, config group.Config, timeout time.Duration, deliver func(group.ReplyTo, group.Response), logger *slog.Logger, now func() time.Time) *runner {
+// waits says whether somebody waits for the batch to be committed.
+func (b *pending) waits() bool { return len(b.replies)+len(b.writes) > 0 }
+
+// newRunner starts the shard of a partition that this broker leads in epoch.
+func (r *Runtime) newRunner(partition int32, p Partition, epoch int32) *runner {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &runner{
-		partition: p, epoch: epoch, config: config, timeout: timeout, deliver: deliver, logger: logger, now: now,
+	shard := &runner{
+		partition: p, epoch: epoch, config: r.opts.Config, timeout: r.opts.CommitTimeout, deliver: r.deliver,
+		logger: r.opts.Logger.With("partition", partition), now: r.opts.Now, slots: r.slots, gone: r.gone,
 		events: make(chan event, queueLength), wake: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
 	}
-	go r.run(ctx)
-	return r
+	go shard.run(ctx)
+	return shard
 }
 
 // enqueue hands an event to the shard. The error is what the caller's client is to
@@ -126,19 +134,23 @@ func (r *runner) run(ctx context.Context) {
 		}
 	})
 	defer unwatch()
+	defer r.setStatus(stopped)
 	for ctx.Err() == nil {
 		r.setStatus(loading)
-		if err := r.load(ctx); err != nil {
+		stored, err := r.load(ctx)
+		if err != nil {
 			if ctx.Err() == nil {
 				r.logger.Error("coordinator shard cannot be loaded; its groups are unavailable until the next leader epoch", "leader_epoch", r.epoch, "cause", err)
 			}
-			r.setStatus(stopped)
-			<-ctx.Done()
-			return
+			return // what is still queued finds the shard ended
 		}
 		r.setStatus(active)
+		// From here on deletions of topics are told. Those that came earlier show in the metadata.
+		if gone := r.gone(stored); len(gone) > 0 {
+			r.absorb(r.shard.TopicsDeleted(gone))
+		}
 		cause := r.loop(ctx)
-		r.setStatus(stopped)
+		r.setStatus(loading)
 		r.unload(cause)
 		if ctx.Err() == nil {
 			r.logger.Warn("coordinator shard is loaded again", "leader_epoch", r.epoch, "cause", cause)
@@ -146,35 +158,53 @@ func (r *runner) run(ctx context.Context) {
 	}
 }
 
-// load replays the whole partition. Reads stay at the high watermark as it rises.
-func (r *runner) load(ctx context.Context) error {
+// load replays the whole partition, and returns the topics that it holds offsets of.
+// Reads stay at the high watermark as it rises.
+func (r *runner) load(ctx context.Context) (storedTopics, error) {
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	start := r.now()
 	r.shard = group.NewShard(r.config)
+	stored := storedTopics{}
 	var records int
 	end, err := r.partition.Scan(func(b record.Batch) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, err := replayBatch(r.shard, b)
+		n, err := replayBatch(r.shard, b, stored)
 		records += n
-		if hw := r.partition.HighWatermark(); b.LastOffset() < hw {
+		if b.LastOffset() < r.partition.HighWatermark() {
 			r.shard.Committed(b.NextOffset())
 		}
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.end = end
-	r.shard.Committed(r.partition.HighWatermark())
+	r.shard.Committed(min(r.partition.HighWatermark(), r.end))
 	r.absorb(r.shard.Loaded(r.now()))
 	r.logger.Info("coordinator shard loaded", "leader_epoch", r.epoch, "records", records, "end_offset", end, "took", r.now().Sub(start))
-	return nil
+	return stored, nil
+}
+
+// storedTopics are the topics that a log holds offsets of, with the ids that the
+// offsets were stored under; an id of zero is one that was not known.
+type storedTopics map[string][][16]byte
+
+func (t storedTopics) add(topic string, id [16]byte) {
+	if ids := t[topic]; !slices.Contains(ids, id) {
+		t[topic] = append(ids, id)
+	}
 }
 
 // replayBatch applies one batch of the log: records of a type that is not known
 // here are passed over, any that cannot be read fails the load.
-func replayBatch(s *group.Shard, b record.Batch) (records int, err error) {
+func replayBatch(s *group.Shard, b record.Batch, stored storedTopics) (records int, err error) {
 	producer := int64(-1)
 	if b.IsTransactional() {
 		producer = b.ProducerID()
@@ -198,6 +228,9 @@ func replayBatch(s *group.Shard, b record.Batch) (records int, err error) {
 		if err != nil {
 			return records, fmt.Errorf("offset %d: %w", offset, err)
 		}
+		if commit, ok := decoded.(*group.OffsetCommitRecord); ok && commit.Value != nil {
+			stored.add(commit.Topic, commit.Value.TopicID)
+		}
 		s.Replay(offset, producer, decoded)
 		records++
 	}
@@ -210,7 +243,7 @@ func (r *runner) loop(ctx context.Context) (cause error) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		r.flush()
+		r.settle()
 		r.commit()
 		if r.moved != nil {
 			return r.moved
@@ -225,10 +258,21 @@ func (r *runner) loop(ctx context.Context) (cause error) {
 		case <-r.wake:
 		case <-timer.C:
 			r.expire()
-			if at, ok := r.shard.NextDeadline(); ok && !at.After(r.now()) {
-				r.absorb(r.shard.Tick(r.now()))
-			}
+			r.tick()
 		}
+	}
+}
+
+// tick runs the clocks that have run out. A shard stops at each that writes, so
+// that the next one sees its records.
+func (r *runner) tick() {
+	now := r.now()
+	for {
+		at, ok := r.shard.NextDeadline()
+		if !ok || at.After(now) {
+			return
+		}
+		r.absorb(r.shard.Tick(now))
 	}
 }
 
@@ -249,8 +293,13 @@ func (r *runner) handle(e event) { r.absorb(e(r.shard, r.now())) }
 // arm sets the timer to the next thing that happens by itself.
 func (r *runner) arm(timer *time.Timer) {
 	next, ok := r.shard.NextDeadline()
-	if len(r.inFlight) > 0 && (!ok || r.inFlight[0].expires.Before(next)) {
-		next, ok = r.inFlight[0].expires, true
+	for _, b := range r.inFlight { // oldest first
+		if b.waits() {
+			if !ok || b.expires.Before(next) {
+				next, ok = b.expires, true
+			}
+			break
+		}
 	}
 	wait := time.Hour
 	if ok {
@@ -296,24 +345,29 @@ type encoded struct {
 }
 
 // write puts records into the batch, beginning a new one where they do not fit.
-// Records that must stand together and fit in no batch are refused whole.
+// Records that must stand together and fit in no batch are refused whole. An error
+// means that none of the records that must stand together were replayed: they were
+// worked out on a state that does not hold any more when an earlier batch failed.
 func (r *runner) write(fx group.Effects) (*pending, error) {
 	all := make([]encoded, len(fx.Records))
 	size := 0
+	limit := r.partition.MaxBatchBytes()
 	for i, rec := range fx.Records {
 		key, value, err := group.EncodeRecord(rec)
 		if err != nil {
 			return nil, err
 		}
 		all[i] = encoded{rec, key, value}
-		size += record.MaxRecordSize(key, value, nil)
-	}
-	limit := r.partition.MaxBatchBytes()
-	if !fx.Splittable && record.HeaderSize+size > limit {
-		return nil, fmt.Errorf("%d bytes of records do not fit in a batch of %d: %w", size, limit, group.ErrUnknownServer)
+		one := record.MaxRecordSize(key, value, nil)
+		size += one
+		if record.HeaderSize+one > limit || !fx.Splittable && record.HeaderSize+size > limit {
+			return nil, fmt.Errorf("%d bytes of records do not fit in a batch of %d: %w", size, limit, group.ErrUnknownServer)
+		}
 	}
 	if fx.HasProducer || r.batch != nil && (r.batch.txn || !fx.Splittable && r.batch.builder.Size()+size > limit) {
-		r.flush()
+		if err := r.flush(); err != nil {
+			return nil, err
+		}
 	}
 	producer := int64(-1)
 	if fx.HasProducer {
@@ -321,7 +375,9 @@ func (r *runner) write(fx group.Effects) (*pending, error) {
 	}
 	for _, e := range all {
 		if r.batch != nil && r.batch.builder.SizeWith(e.key, e.value, nil) > limit {
-			r.flush()
+			if err := r.flush(); err != nil {
+				return nil, err
+			}
 		}
 		if r.batch == nil {
 			r.begin(fx)
@@ -347,16 +403,16 @@ func (r *runner) begin(fx group.Effects) {
 
 // flush appends the batch. When that fails, the shard goes back to where it was
 // before the batch, and each operation in it is told why.
-func (r *runner) flush() {
+func (r *runner) flush() error {
 	b := r.batch
 	if b == nil {
-		return
+		return nil
 	}
 	r.batch = nil
 	err := r.partition.Append(b.builder.Bytes(), r.epoch, b.base)
 	if err == nil {
 		r.inFlight = append(r.inFlight, b)
-		return
+		return nil
 	}
 	r.logger.Warn("coordinator records were not written", "leader_epoch", r.epoch, "base_offset", b.base, "records", b.last-b.base+1, "cause", err)
 	r.shard.Revert(b.base)
@@ -365,6 +421,15 @@ func (r *runner) flush() {
 		r.moved = err
 	}
 	r.fail(b.replies, b.writes, err)
+	return err
+}
+
+// settle flushes until nothing is left to write: what an outcome leads to may
+// write again.
+func (r *runner) settle() {
+	for r.batch != nil && r.moved == nil {
+		_ = r.flush() // whoever wrote has been told
+	}
 }
 
 func (r *runner) fail(replies []group.Reply, writes []group.WriteID, err error) {
@@ -399,7 +464,7 @@ func (r *runner) commit() {
 		for _, write := range b.writes {
 			r.absorb(r.shard.Finish(r.now(), write, nil))
 		}
-		r.flush()
+		r.settle()
 	}
 }
 
@@ -407,12 +472,11 @@ func (r *runner) commit() {
 // records stay and may commit later.
 func (r *runner) expire() {
 	for _, b := range r.inFlight {
-		if b.expires.After(r.now()) || len(b.replies)+len(b.writes) == 0 {
+		if !b.waits() || b.expires.After(r.now()) {
 			continue
 		}
 		replies, writes := b.replies, b.writes
 		b.replies, b.writes = nil, nil
-		b.expires = r.now().Add(r.timeout)
 		r.fail(replies, writes, context.DeadlineExceeded)
 	}
 }
