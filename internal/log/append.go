@@ -354,14 +354,14 @@ func (l *Log) diskError(op string, err error) error {
 	if errors.As(err, &se) && (!se.Offline || l.failed != nil) {
 		return err
 	}
-	if isFull(err) {
+	if IsFull(err) {
 		return l.refused(op, err)
 	}
 	return l.offline(op, err)
 }
 
-// isFull says that the disk has no room: that passes, and takes nothing offline.
-func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+// IsFull says whether an error is that the disk has no room: that passes, and takes nothing offline.
+func IsFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // mustRoll says whether the batch needs a new segment, when the last one would have size bytes before it.
 func (l *Log) mustRoll(b *batchInfo, size int64, notEmpty bool) bool {

@@ -383,8 +383,7 @@ func (d *Dirs) Create(tp TopicPartition, topicID [16]byte, c Config, path string
 	}
 	l, err := Open(d.options(ld, tp, dir, topicID, c))
 	if err != nil {
-		d.reportOpen(ld, err)
-		return nil, err
+		return nil, d.reportOpen(ld, err)
 	}
 	d.mu.Lock()
 	other, ok := d.logs[tp]
@@ -399,11 +398,18 @@ func (d *Dirs) Create(tp TopicPartition, topicID [16]byte, c Config, path string
 	return l, nil
 }
 
-func (d *Dirs) reportOpen(ld *logDir, err error) {
+// reportOpen takes the directory offline if that is what an error of Open asks for, and returns the error. A full disk
+// does not: the log can be opened when there is room.
+func (d *Dirs) reportOpen(ld *logDir, err error) error {
 	var se *StorageError
-	if errors.As(err, &se) && se.Offline && !isFull(err) {
-		d.MarkOffline(ld.path, err)
+	if !errors.As(err, &se) || !se.Offline {
+		return err
 	}
+	if IsFull(err) {
+		return &StorageError{Dir: se.Dir, Op: se.Op, Err: se.Err}
+	}
+	d.MarkOffline(ld.path, err)
+	return err
 }
 
 func (d *Dirs) choose(path string) (*logDir, error) {

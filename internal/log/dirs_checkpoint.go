@@ -52,7 +52,7 @@ func (d *Dirs) eachOnline(f func(*logDir) error) error {
 			continue
 		}
 		if err := f(ld); err != nil {
-			if !isFull(err) {
+			if !IsFull(err) {
 				d.MarkOffline(ld.path, err)
 			}
 			if first == nil {
@@ -118,7 +118,7 @@ func (d *Dirs) writeCheckpoint(ld *logDir, name string, saved *map[TopicPartitio
 		return nil
 	}
 	if err := vfs.WriteFileAtomic(d.o.FS, filepath.Join(ld.path, name), formatCheckpoint(next)); err != nil {
-		return &StorageError{Dir: ld.path, Op: "write " + name, Err: err, Offline: !isFull(err)}
+		return &StorageError{Dir: ld.path, Op: "write " + name, Err: err, Offline: !IsFull(err)}
 	}
 	ld.mu.Lock()
 	*saved = next

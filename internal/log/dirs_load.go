@@ -156,8 +156,7 @@ func (d *Dirs) loadDir(ld *logDir, name string, judge func(TopicPartition, [16]b
 	}
 	l, err := Open(d.options(ld, tp, path, id, v.Config))
 	if err != nil {
-		d.reportOpen(ld, err)
-		return tp, err
+		return tp, d.reportOpen(ld, err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -258,59 +257,11 @@ func (ld *logDir) takeDue(now time.Time) []pendingDelete {
 	return due
 }
 
-// Retain applies retention to every log and forgets expired producers. It returns how many segments went.
-func (d *Dirs) Retain(now time.Time) int {
-	n := 0
-	for _, l := range d.Logs() {
-		m, _ := l.Retain(now) // an error is an event, and takes the directory or the log out
-		n += m
-	}
-	return n
-}
-
-// ExpireProducers does so for every log.
+// ExpireProducers forgets expired producers in every log. It returns how many.
 func (d *Dirs) ExpireProducers() int {
 	n := 0
 	for _, l := range d.Logs() {
 		n += l.ExpireProducers()
 	}
 	return n
-}
-
-// Run does the periodic work until ctx ends: Housekeep every second, the high watermarks every 5 s, recovery points
-// and log starts every 60 s, retention every retentionInterval after a first pause of 30 s, producers every 10 min.
-func (d *Dirs) Run(ctx context.Context, retentionInterval time.Duration) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	start := d.o.Now()
-	nextHW, nextPositions := start.Add(5*time.Second), start.Add(60*time.Second)
-	nextRetention, nextExpiry := start.Add(30*time.Second), start.Add(10*time.Minute)
-	due := func(next *time.Time, now time.Time, every time.Duration) bool {
-		if now.Before(*next) {
-			return false
-		}
-		*next = now.Add(every)
-		return true
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		now := d.o.Now()
-		d.Housekeep(now)
-		if due(&nextHW, now, 5*time.Second) {
-			_ = d.CheckpointHighWatermarks()
-		}
-		if due(&nextPositions, now, 60*time.Second) {
-			_ = d.CheckpointPositions()
-		}
-		if due(&nextRetention, now, retentionInterval) {
-			d.Retain(now)
-		}
-		if due(&nextExpiry, now, 10*time.Minute) {
-			d.ExpireProducers()
-		}
-	}
 }

@@ -246,7 +246,7 @@ func (d *loader) loadSegment(i int, next int64) (ok bool, err error) {
 		}
 		if err := l.saveIndexes(seg.base, st); err != nil {
 			st.end = next
-			return isFull(err), ifNotFull(err) // they stay in memory, and are rebuilt at the next start
+			return IsFull(err), ifNotFull(err) // they stay in memory, and are rebuilt at the next start
 		}
 	}
 	if next >= 0 {
@@ -257,7 +257,7 @@ func (d *loader) loadSegment(i int, next int64) (ok bool, err error) {
 }
 
 func ifNotFull(err error) error {
-	if isFull(err) {
+	if IsFull(err) {
 		return nil
 	}
 	return err
@@ -582,11 +582,11 @@ func (d *loader) install() error {
 		return err
 	}
 	if l.leo > l.logStart || len(l.producers.byID) > 0 {
-		if err := l.writeSnapshot(l.leo, d.scanned > 0); err != nil && !isFull(err) {
+		if err := l.writeSnapshot(l.leo, d.scanned > 0); err != nil && !IsFull(err) {
 			return err
 		}
 	}
-	if err := l.persistEpochs(); err != nil && !isFull(err) {
+	if err := l.persistEpochs(); err != nil && !IsFull(err) {
 		return err // on a full disk: before the next append
 	}
 	if d.scanned > 0 {
