@@ -149,6 +149,7 @@ func newHost(o Options, store *storage, dir string) (*Host, error) {
 		stop: make(chan struct{}), done: make(chan struct{}),
 		mirror: metadata.QuorumState{LeaderID: -2},
 	}
+	store.waitForRoom = h.waitForRoom
 	if h.keeper, err = newKeeper(o.FS, dir, store, o.Config.Snapshots, o.Now(), o.Logger); err != nil {
 		return nil, err
 	}
@@ -442,6 +443,25 @@ func (h *Host) settle() error {
 	return h.writeMirror()
 }
 
+// roomInterval is how often a full disk is tried again.
+const roomInterval = 100 * time.Millisecond
+
+// waitForRoom pauses the host while its disk is full. One that has not begun to serve does not wait, but fails its
+// start.
+func (h *Host) waitForRoom() bool {
+	if !h.board.get().Active {
+		return false
+	}
+	timer := time.NewTimer(roomInterval)
+	defer timer.Stop()
+	select {
+	case <-h.stop:
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
 // follow notices a change of leader or epoch.
 func (h *Host) follow() (changed bool) {
 	s := h.board.get()
@@ -501,8 +521,12 @@ func (h *Host) writeMirror() error {
 	if q.LeaderID == h.mirror.LeaderID && q.LeaderEpoch == h.mirror.LeaderEpoch && q.VotedID == h.mirror.VotedID && len(q.CurrentVoters) == len(h.mirror.CurrentVoters) {
 		return nil
 	}
-	h.mirror = q
-	return writeQuorumState(h.o.FS, h.node.store.dir, q)
+	if err := writeQuorumState(h.o.FS, h.node.store.dir, q); err != nil && !log.IsFull(err) {
+		return err
+	} else if err == nil {
+		h.mirror = q
+	}
+	return nil
 }
 
 // applied takes a committed entry.

@@ -51,6 +51,9 @@ type storage struct {
 	// recent holds the last entries of the log, recentSize their bytes.
 	recent     []*pb.Entry
 	recentSize int
+
+	// waitForRoom waits a little while the disk is full; false says that it is not to be waited for. nil is never.
+	waitForRoom func() bool
 }
 
 // storageOptions say where the metadata log is and whose.
@@ -354,7 +357,7 @@ func (s *storage) save(hard *pb.HardState, entries []*pb.Entry) error {
 		next := s.state
 		next.term, next.vote, next.commit = hard.GetTerm(), hard.GetVote(), commit
 		if next.term != s.state.term || next.vote != s.state.vote {
-			if err := writeState(s.fs, s.dir, &next); err != nil {
+			if err := s.writeState(&next); err != nil {
 				return err
 			}
 		}
@@ -366,7 +369,7 @@ func (s *storage) save(hard *pb.HardState, entries []*pb.Entry) error {
 	if err := s.cut(entries[0].GetIndex()); err != nil {
 		return err
 	}
-	if err := s.append(entries); err != nil {
+	if err := s.untilRoom(func() error { return s.append(entries) }); err != nil {
 		return err
 	}
 	if err := s.log.Flush(); err != nil {
@@ -376,6 +379,27 @@ func (s *storage) save(hard *pb.HardState, entries []*pb.Entry) error {
 		s.state.commit = max(s.state.commit, min(hard.GetCommit(), s.runs.lastIndex()))
 	}
 	return nil
+}
+
+// untilRoom does f again while it fails because the disk is full, which has changed nothing. Then nothing here goes on:
+// what waits is not answered, and what is running goes on under the cluster's last state.
+func (s *storage) untilRoom(f func() error) error {
+	for told := false; ; told = true {
+		err := f()
+		if !log.IsFull(err) || s.waitForRoom == nil || s.log.Err() != nil {
+			return err
+		}
+		if !told {
+			s.logger.Error("the disk is full: the metadata log waits until there is room", "dir", s.dir, "cause", err)
+		}
+		if !s.waitForRoom() {
+			return err
+		}
+	}
+}
+
+func (s *storage) writeState(next *state) error {
+	return s.untilRoom(func() error { return writeState(s.fs, s.dir, next) })
 }
 
 // cut drops the entries from index on, which another leader replaced before they were committed.
@@ -467,7 +491,7 @@ func (s *storage) persistCommit() error { return writeState(s.fs, s.dir, &s.stat
 func (s *storage) snapshotTaken(place position, membership *pb.ConfState, voters []Voter) error {
 	next := s.state
 	next.snapshot, next.membership, next.voters = place, membership, voters
-	if err := writeState(s.fs, s.dir, &next); err != nil {
+	if err := s.writeState(&next); err != nil {
 		return err
 	}
 	s.state = next
@@ -478,7 +502,7 @@ func (s *storage) snapshotTaken(place position, membership *pb.ConfState, voters
 func (s *storage) startAt(base position) error {
 	next := s.state
 	next.base = base
-	if err := writeState(s.fs, s.dir, &next); err != nil {
+	if err := s.writeState(&next); err != nil {
 		return err
 	}
 	s.state = next

@@ -241,9 +241,17 @@ func (m *Manager) create(img *metadata.Image, t *metadata.Topic, state *metadata
 
 // notOpened keeps why a partition that belongs here has no log, as the answer to whoever asks for it.
 func (m *Manager) notOpened(a assignment, err error) {
+	tp := topicPartition{a.topic.Name, a.state.ID}
 	m.mu.Lock()
-	m.unopened[topicPartition{a.topic.Name, a.state.ID}] = err
+	before := m.unopened[tp]
+	m.unopened[tp] = err
 	m.mu.Unlock()
+	if log.IsFull(err) {
+		if !log.IsFull(before) {
+			m.o.Logger.Error("replica not opened: the disk is full; it is tried again until there is room", "topic", a.topic.Name, "partition", a.state.ID, "error", err)
+		}
+		return
+	}
 	m.o.Logger.Error("replica not opened", "topic", a.topic.Name, "partition", a.state.ID, "error", err)
 	var storage *log.StorageError
 	if errors.As(err, &storage) && storage.Offline {
@@ -251,6 +259,46 @@ func (m *Manager) notOpened(a assignment, err error) {
 		return
 	}
 	m.lost(a.topic.ID, a.state.ID)
+}
+
+// retryUnopened opens the partitions for which there was no room on disk.
+func (m *Manager) retryUnopened() {
+	m.mu.RLock()
+	var wait []topicPartition
+	for tp, err := range m.unopened {
+		if log.IsFull(err) {
+			wait = append(wait, tp)
+		}
+	}
+	m.mu.RUnlock()
+	if len(wait) == 0 {
+		return
+	}
+	m.applying.Lock()
+	defer m.applying.Unlock()
+	select {
+	case <-m.closing:
+		return
+	default:
+	}
+	img := m.applied
+	if img == nil {
+		return
+	}
+	var again []assignment
+	for _, tp := range wait {
+		if t, ok := img.Topic(tp.topic); ok {
+			if state, ok := t.Partition(tp.partition); ok {
+				again = append(again, assignment{t, state})
+			}
+		}
+	}
+	tell := &storm{logger: m.o.Logger, events: m.events}
+	m.createMissing(img, again)
+	for _, a := range again {
+		m.takeRole(a, m.now(), tell)
+	}
+	tell.done(img.Offset())
 }
 
 // forgetUnopened drops the reasons for partitions that do not belong here any more.

@@ -33,6 +33,7 @@ func (m *Manager) schedule() {
 			m.report("checkpoint recovery points and log starts", m.o.Dirs.CheckpointPositions())
 		case <-housekeeping.C:
 			m.o.Dirs.Housekeep(m.now())
+			m.retryUnopened()
 		case <-producers.C:
 			m.o.Dirs.ExpireProducers()
 		case <-retention.C:
