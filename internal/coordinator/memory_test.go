@@ -35,6 +35,11 @@ func (p *memoryPartition) Append(batch record.Batch, leaderEpoch int32, expected
 	if expectedEnd != p.end {
 		return errEndMoved
 	}
+	p.appendLocked(batch, leaderEpoch)
+	return nil
+}
+
+func (p *memoryPartition) appendLocked(batch record.Batch, leaderEpoch int32) {
 	batch = slices.Clone(batch)
 	batch.SetBaseOffset(p.end)
 	batch.SetPartitionLeaderEpoch(leaderEpoch)
@@ -44,7 +49,6 @@ func (p *memoryPartition) Append(batch record.Batch, leaderEpoch int32, expected
 		p.hw = p.end
 		p.wakeLocked()
 	}
-	return nil
 }
 
 func (p *memoryPartition) wakeLocked() {
