@@ -24,9 +24,14 @@ import (
 func (p *memoryPartition) truncate(rng *rand.Rand) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for n := len(p.batches); n > 0 && p.batches[n-1].LastOffset() >= p.hw && rng.IntN(2) == 0; n-- {
-		p.end = p.batches[n-1].BaseOffset()
-		p.batches = p.batches[:n-1]
+	above := 0
+	for above < len(p.batches) && p.batches[len(p.batches)-1-above].LastOffset() >= p.hw {
+		above++
+	}
+	for range rng.IntN(above + 1) {
+		last := len(p.batches) - 1
+		p.end = p.batches[last].BaseOffset()
+		p.batches = p.batches[:last]
 	}
 }
 
