@@ -6,17 +6,14 @@ import "time"
 // laggards.
 func (m *Manager) schedule() {
 	defer m.stopped.Done()
-	select {
-	case <-time.After(m.o.InitialDelay):
-	case <-m.closing:
-		return
-	}
+	// A start has better to do than retention and checkpoints of what was just recovered. What is due by a delay of its
+	// own (flush.ms, file.delete.delay.ms) does not wait for that.
+	rested := time.After(m.o.InitialDelay)
+	checkpoints, retention := stoppedTicker(), stoppedTicker()
+	defer checkpoints.Stop()
+	defer retention.Stop()
 	highWatermarks := time.NewTicker(m.o.HighWatermarkCheckpointInterval)
 	defer highWatermarks.Stop()
-	checkpoints := time.NewTicker(m.o.CheckpointInterval)
-	defer checkpoints.Stop()
-	retention := time.NewTicker(m.o.RetentionInterval)
-	defer retention.Stop()
 	producers := time.NewTicker(m.o.ProducerExpiryInterval)
 	defer producers.Stop()
 	housekeeping := time.NewTicker(time.Second)
@@ -27,6 +24,10 @@ func (m *Manager) schedule() {
 		select {
 		case <-m.closing:
 			return
+		case <-rested:
+			checkpoints.Reset(m.o.CheckpointInterval)
+			retention.Reset(m.o.RetentionInterval)
+			m.retain()
 		case <-highWatermarks.C:
 			m.report("checkpoint high watermarks", m.o.Dirs.CheckpointHighWatermarks())
 		case <-checkpoints.C:
@@ -44,6 +45,13 @@ func (m *Manager) schedule() {
 			}
 		}
 	}
+}
+
+// stoppedTicker is a ticker that waits for its first Reset.
+func stoppedTicker() *time.Ticker {
+	t := time.NewTicker(time.Hour)
+	t.Stop()
+	return t
 }
 
 func (m *Manager) report(what string, err error) {
