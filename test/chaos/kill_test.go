@@ -38,7 +38,7 @@ func TestKillLoop(t *testing.T) {
 	random, ledger := source(t), newLedger()
 	n := newNode(t,
 		"offsets.topic.num.partitions=4", "group.initial.rebalance.delay.ms=0",
-		"replica.high.watermark.checkpoint.interval.ms=300", "log.flush.offset.checkpoint.interval.ms=400",
+		"replica.high.watermark.checkpoint.interval.ms=300", "log.flush.offset.checkpoint.interval.ms=400", "log.initial.task.delay.ms=1",
 		"metadata.log.max.record.bytes.between.snapshots=2000",
 	)
 	t.Cleanup(func() {
