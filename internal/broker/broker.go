@@ -65,6 +65,7 @@ type Broker struct {
 	builder   *imageBuilder
 	life      *lifecycle
 	producers producerIDs
+	places    *assignments
 
 	image     atomic.Pointer[metadata.Image]
 	published chan struct{} // closed at the first publication
@@ -88,6 +89,8 @@ func New(opts Options) *Broker {
 	b.life.do = b.channel.Do
 	b.life.applied = func() int64 { return b.image.Load().Offset() }
 	b.producers.allocate = b.allocateProducerIDs
+	b.places = newAssignments(opts.NodeID, opts.Logger)
+	b.places.do, b.places.epoch = b.channel.Do, b.Epoch
 	return b
 }
 
@@ -102,6 +105,13 @@ func (b *Broker) Start() {
 		}
 	})
 	b.running.Go(func() { b.life.run(ctx) })
+	b.running.Go(func() {
+		select {
+		case <-b.life.caughtUp: // before that there is no broker epoch to tell it under
+			b.places.run(ctx)
+		case <-ctx.Done():
+		}
+	})
 }
 
 func (b *Broker) fail(err error) {
@@ -216,6 +226,12 @@ func (b *Broker) NextProducerID(ctx context.Context) (int64, error) { return b.p
 // Controller sends a request of this broker to the active controller.
 func (b *Broker) Controller(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
 	return b.channel.Do(ctx, req)
+}
+
+// ReportPlace tells the controller in which directory a replica of this broker is;
+// metadata.DirLost says that its log cannot be used. It does not block.
+func (b *Broker) ReportPlace(topic metadata.UUID, partition int32, dir metadata.UUID) {
+	b.places.add(replicaPlace{topic, partition}, dir)
 }
 
 // SetOfflineDirs reports the log directories that have failed since start.

@@ -305,3 +305,41 @@ func TestRecordThatDoesNotFitIsFatal(t *testing.T) {
 		t.Fatalf("ready: %v", err)
 	}
 }
+
+// Places of replicas reach the controller, though it refuses them at first, and the
+// newest word about a replica is the one it keeps.
+func TestPlacesOfReplicasAreTold(t *testing.T) {
+	t.Parallel()
+	f := newFakeController(t)
+	f.refusePlaces = 1
+	f.append(true, version(), unfenced())
+	b, _ := startBroker(t, f)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	one, two := metadata.UUID{15: 201}, metadata.UUID{15: 202}
+	for partition := range int32(3000) { // more than one request takes
+		b.ReportPlace(metadata.UUID{0: 7}, partition, one)
+	}
+	b.ReportPlace(metadata.UUID{0: 7}, 5, two)
+	if err := b.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.After(10 * time.Second)
+	for {
+		f.mu.Lock()
+		told, grown := len(f.places), f.grown
+		newest := f.places[replicaPlace{metadata.UUID{0: 7}, 5}]
+		f.mu.Unlock()
+		if told == 3000 {
+			if newest != two {
+				t.Fatalf("partition 5 is in %s, want %s", newest, two)
+			}
+			return
+		}
+		select {
+		case <-grown:
+		case <-deadline:
+			t.Fatalf("%d of 3000 places were told", told)
+		}
+	}
+}

@@ -32,6 +32,8 @@ type fakeController struct {
 	heartbeatCode int16 // what heartbeats are answered
 	wantShutdown  bool
 	registrations int
+	refusePlaces  int                            // so many requests with places are refused
+	places        map[replicaPlace]metadata.UUID // what the broker told of its replicas
 	conns         map[net.Conn]bool
 }
 
@@ -134,7 +136,7 @@ func (f *fakeController) answer(req kmsg.Request) kmsg.Response {
 	switch req := req.(type) {
 	case *kmsg.ApiVersionsRequest:
 		resp := req.ResponseKind().(*kmsg.ApiVersionsResponse)
-		for _, key := range []kmsg.Key{kmsg.Fetch, kmsg.FetchSnapshot, kmsg.BrokerRegistration, kmsg.BrokerHeartbeat, kmsg.AllocateProducerIDs} {
+		for _, key := range []kmsg.Key{kmsg.Fetch, kmsg.FetchSnapshot, kmsg.BrokerRegistration, kmsg.BrokerHeartbeat, kmsg.AllocateProducerIDs, kmsg.AssignReplicasToDirs} {
 			k := kmsg.NewApiVersionsResponseApiKey()
 			k.ApiKey, k.MaxVersion = int16(key), kmsg.RequestForKey(int16(key)).MaxVersion()
 			resp.ApiKeys = append(resp.ApiKeys, k)
@@ -155,6 +157,8 @@ func (f *fakeController) answer(req kmsg.Request) kmsg.Response {
 		resp.IsFenced = req.WantFence
 		resp.ShouldShutdown = req.WantShutdown && f.wantShutdown
 		return resp
+	case *kmsg.AssignReplicasToDirsRequest:
+		return f.assign(req)
 	case *kmsg.AllocateProducerIDsRequest:
 		resp := req.ResponseKind().(*kmsg.AllocateProducerIDsResponse)
 		resp.ProducerIDStart, resp.ProducerIDLen = 5000, 3
@@ -245,3 +249,34 @@ func (f *fakeController) fetchSnapshot(req *kmsg.FetchSnapshotRequest) kmsg.Resp
 
 // leadAnew begins another quorum epoch.
 func (f *fakeController) leadAnew() { f.change(func() { f.epoch++ }) }
+
+func (f *fakeController) assign(req *kmsg.AssignReplicasToDirsRequest) kmsg.Response {
+	resp := req.ResponseKind().(*kmsg.AssignReplicasToDirsResponse)
+	f.change(func() {
+		if f.refusePlaces > 0 {
+			f.refusePlaces--
+			resp.ErrorCode = 77
+			return
+		}
+		for _, dir := range req.Directories {
+			d := kmsg.NewAssignReplicasToDirsResponseDirectory()
+			d.ID = dir.ID
+			for _, topic := range dir.Topics {
+				t := kmsg.NewAssignReplicasToDirsResponseDirectoryTopic()
+				t.TopicID = topic.TopicID
+				for _, partition := range topic.Partitions {
+					if f.places == nil {
+						f.places = map[replicaPlace]metadata.UUID{}
+					}
+					f.places[replicaPlace{topic.TopicID, partition.Partition}] = dir.ID
+					p := kmsg.NewAssignReplicasToDirsResponseDirectoryTopicPartition()
+					p.Partition = partition.Partition
+					t.Partitions = append(t.Partitions, p)
+				}
+				d.Topics = append(d.Topics, t)
+			}
+			resp.Directories = append(resp.Directories, d)
+		}
+	})
+	return resp
+}
