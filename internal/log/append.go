@@ -382,9 +382,12 @@ func (l *Log) mustRoll(b *batchInfo, size int64, notEmpty bool) bool {
 	return l.tooOld(b, c)
 }
 
+// tooOld compares the batch with the first one of the segment. A first timestamp of 0
+// tells nothing: the metadata log begins with a batch that has it by convention, and
+// would otherwise roll at its second.
 func (l *Log) tooOld(b *batchInfo, c *Config) bool {
 	limit := c.segmentMs() - l.activeMeta.jitterMs
-	if first := l.activeMeta.firstTimestamp; first >= 0 {
+	if first := l.activeMeta.firstTimestamp; first > 0 {
 		return b.maxTimestamp-first > limit
 	}
 	return l.active.size > 0 && l.now().UnixMilli()-l.activeMeta.created.UnixMilli() > limit
