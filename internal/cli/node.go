@@ -119,6 +119,8 @@ func (n *node) listen() error {
 	}
 	if n.config.HasRole("controller") {
 		n.controllerAPI = server.NewControllerAPI(n.plan.ClusterID)
+		opts.OnPeerClosed = n.controllerAPI.PeerClosed
+		n.onUnwind(n.controllerAPI.Close)
 		opts.Handlers = append(opts.Handlers, n.controllerAPI.Handlers()...)
 		for _, l := range n.config.ControllerListeners() {
 			opts.Listeners = append(opts.Listeners, server.Listener{Name: l.Name, Address: l.Address(), Scope: wire.ScopeController})
@@ -241,7 +243,7 @@ func (n *node) startQuorum(ctx context.Context) error {
 			n.fail(fmt.Errorf("the metadata log in %s: %w", n.plan.MetadataDir, err))
 		}
 	}()
-	n.controllerAPI.Open(host, server.ControllerNode{OwnBroker: n.ownBroker()})
+	n.controllerAPI.Open(host, server.ControllerNode{OwnBroker: n.ownBroker(), Logger: n.logger})
 	return host.WaitActive(ctx)
 }
 

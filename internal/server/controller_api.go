@@ -2,6 +2,8 @@ package server
 
 import (
 	"errors"
+	"log/slog"
+	"net"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -22,6 +24,7 @@ type ControllerAPI struct {
 	clusterID string
 	host      *quorum.Host
 	node      ControllerNode
+	watch     *brokerWatch
 }
 
 // ControllerNode is what a controller knows of the process it runs in.
@@ -29,15 +32,36 @@ type ControllerNode struct {
 	// OwnBroker is the id of the broker in this process, -1 for none. No earlier process
 	// with that id can be alive: this one holds the lock of its directories.
 	OwnBroker int32
+	Logger    *slog.Logger  // nil: none
+	Dial      wire.DialFunc // how brokers' listeners are tried; nil: TCP
 }
 
 // NewControllerAPI makes an API that is not open yet: requests wait.
 func NewControllerAPI(clusterID string) *ControllerAPI {
-	return &ControllerAPI{opened: make(chan struct{}), clusterID: clusterID}
+	return &ControllerAPI{opened: make(chan struct{}), clusterID: clusterID, watch: newBrokerWatch()}
+}
+
+// Close ends what the API has begun of itself, and waits for it.
+func (a *ControllerAPI) Close() { a.watch.close() }
+
+// PeerClosed is told that the other side has closed a connection: when a broker's
+// heartbeats came over it, that broker may be dead. It does not block.
+func (a *ControllerAPI) PeerClosed(closed PeerClosed) {
+	select {
+	case <-a.opened:
+		a.brokerMayBeDead(closed.ConnID)
+	default: // nobody has been let in yet
+	}
 }
 
 // Open lets requests through to host. It is called once.
 func (a *ControllerAPI) Open(host *quorum.Host, node ControllerNode) {
+	if node.Logger == nil {
+		node.Logger = slog.New(slog.DiscardHandler)
+	}
+	if node.Dial == nil {
+		node.Dial = (&net.Dialer{}).DialContext
+	}
 	a.host, a.node = host, node
 	close(a.opened)
 }
@@ -161,6 +185,7 @@ func (a *ControllerAPI) registerBroker(r *Request) kmsg.Response {
 	})
 	if resp.ErrorCode = errorCode(err); err == nil {
 		resp.BrokerEpoch = reply.BrokerEpoch
+		a.watch.heard(r.ConnID, req.BrokerID, reply.BrokerEpoch)
 	}
 	return resp
 }
@@ -175,6 +200,7 @@ func (a *ControllerAPI) brokerHeartbeat(r *Request) kmsg.Response {
 	}
 	reply, err := do[controller.HeartbeatReply](a, r, func(c *controller.Controller, at controller.At) controller.Result { return c.Heartbeat(at, req) })
 	if resp.ErrorCode = errorCode(err); err == nil {
+		a.watch.heard(r.ConnID, req.BrokerID, req.BrokerEpoch)
 		resp.IsCaughtUp, resp.IsFenced, resp.ShouldShutdown = reply.IsCaughtUp, reply.IsFenced, reply.ShouldShutDown
 	}
 	return resp

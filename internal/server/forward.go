@@ -16,8 +16,8 @@ import (
 // forwardedKeys are the APIs that a broker hands to the active controller, unparsed
 // (KIP-590).
 var forwardedKeys = []int16{
-	int16(kmsg.CreateTopics), int16(kmsg.DeleteTopics), int16(kmsg.AlterConfigs), int16(kmsg.CreatePartitions),
-	int16(kmsg.IncrementalAlterConfigs), int16(kmsg.DescribeQuorum), int16(kmsg.UpdateFeatures),
+	int16(kmsg.CreateTopics), int16(kmsg.DeleteTopics), int16(kmsg.CreatePartitions),
+	int16(kmsg.DescribeQuorum), int16(kmsg.UpdateFeatures),
 }
 
 // forwardTimeout bounds how long a request waits for a controller to take it.
@@ -26,21 +26,27 @@ const forwardTimeout = 60 * time.Second
 // forward hands a request to the active controller and passes its answer on as it is:
 // the correlation id inside is the client's own.
 func (a *brokerAPI) forward(r *Request) Response {
-	ctx, cancel := context.WithTimeout(r.Context(), forwardTimeout)
-	defer cancel()
-	answer, err := a.Broker.Forward(ctx, broker.Forwarded{
-		Request: r.body.B, PrincipalType: r.Principal.Type, PrincipalName: r.Principal.Name, ClientAddress: r.ClientAddr,
-	})
+	answer, err := a.askController(r, r.body.B)
 	if err != nil {
-		return a.notForwarded(r, err)
+		return notForwarded(r, err)
 	}
 	frame := kbin.AppendInt32(make([]byte, 0, 4+len(answer)), int32(len(answer)))
 	frame = append(frame, answer...)
 	return ReplySegments(wire.Segments{List: []wire.Segment{{Bytes: frame}}, Total: len(frame)}, nil)
 }
 
+// askController hands the frame of a request, from its header on, to the active
+// controller, as from the client that sent r.
+func (a *brokerAPI) askController(r *Request, frame []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), forwardTimeout)
+	defer cancel()
+	return a.Broker.Forward(ctx, broker.Forwarded{
+		Request: frame, PrincipalType: r.Principal.Type, PrincipalName: r.Principal.Name, ClientAddress: r.ClientAddr,
+	})
+}
+
 // notForwarded answers a request that no controller took, in the request's own form.
-func (a *brokerAPI) notForwarded(r *Request, err error) Response {
+func notForwarded(r *Request, err error) Response {
 	if errors.Is(err, broker.ErrVersionUnknownToController) {
 		return CloseConnection(err) // the client must learn the versions anew
 	}

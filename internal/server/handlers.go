@@ -105,6 +105,9 @@ func (b *BrokerAPI) Handlers() []Handler {
 		reply(b, (*brokerAPI).describeConfigs),
 		reply(b, (*brokerAPI).describeCluster),
 	}
+	handlers = append(handlers,
+		b.on(int16(kmsg.AlterConfigs), (*brokerAPI).alterConfigs),
+		b.on(int16(kmsg.IncrementalAlterConfigs), (*brokerAPI).incrementalAlterConfigs))
 	for _, key := range forwardedKeys {
 		handlers = append(handlers, b.on(key, (*brokerAPI).forward))
 	}
