@@ -432,13 +432,19 @@ func (s *suite) special() error {
 	if err := errors.Join(s.topic(ctx, "special-binary", 1), s.topic(ctx, "special-transactions", 1)); err != nil {
 		return err
 	}
-	return errors.Join(
-		f.produce(ctx, batch{topic: "special-binary", codec: "lz4", records: binaryRecords}),
-		f.produce(ctx, batch{topic: "special-transactions", codec: "none", records: plainRecords("first")[:3], transactionalID: "special"}),
-		f.produce(ctx, batch{topic: "special-transactions", codec: "none", records: plainRecords("second")[:3], transactionalID: "special", abort: true}),
-		f.produce(ctx, batch{topic: "special-transactions", codec: "none", records: plainRecords("third")[:3], transactionalID: "special"}),
-		s.decided(ctx, "special-transactions"),
-	)
+	if err := f.produce(ctx, batch{topic: "special-binary", codec: "lz4", records: binaryRecords}); err != nil {
+		return err
+	}
+	for _, part := range []struct {
+		key   string
+		abort bool
+	}{{"first", false}, {"second", true}, {"third", false}} {
+		b := batch{topic: "special-transactions", codec: "none", records: plainRecords(part.key)[:3], transactionalID: "special", abort: part.abort}
+		if err := f.produce(ctx, b); err != nil {
+			return err
+		}
+	}
+	return s.decided(ctx, "special-transactions")
 }
 
 func (s *suite) groups(t *testing.T, c client) {

@@ -26,6 +26,7 @@ type driver struct {
 	protocols map[string]bool
 
 	mu      sync.Mutex
+	command []string
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	out     *bufio.Reader
@@ -83,8 +84,9 @@ func newPython(addr string) (*driver, error) {
 	return d, d.start("/usr/bin/python3", "python/driver.py")
 }
 
-func (d *driver) start(command string, args ...string) error {
-	cmd := exec.Command(command, args...)
+func (d *driver) start(command ...string) error {
+	d.command = command
+	cmd := exec.Command(command[0], command[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stderr = clientLog(d.label)
 	in, err := cmd.StdinPipe()
@@ -105,7 +107,8 @@ func (d *driver) close() {
 	_ = d.cmd.Wait()
 }
 
-func (d *driver) call(r request) ([]record, error) {
+// call asks and waits for the answer. A driver that does not answer in time is replaced by a new one.
+func (d *driver) call(ctx context.Context, r request) ([]record, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r.Bootstrap = d.addr
@@ -116,9 +119,12 @@ func (d *driver) call(r request) ([]record, error) {
 	if _, err := d.in.Write(append(line, '\n')); err != nil {
 		return nil, fmt.Errorf("%s driver: %w", d.label, err)
 	}
+	process := d.cmd.Process
+	stop := context.AfterFunc(ctx, func() { _ = process.Kill() })
 	text, err := d.out.ReadBytes('\n')
-	if err != nil {
-		return nil, fmt.Errorf("%s driver ended: %w", d.label, err)
+	if !stop() || err != nil {
+		d.close()
+		return nil, errors.Join(fmt.Errorf("%s driver ended: %w", d.label, err), ctx.Err(), d.start(d.command...))
 	}
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil {
@@ -132,7 +138,7 @@ func (d *driver) call(r request) ([]record, error) {
 
 func (d *driver) name() string { return d.label }
 
-func (d *driver) produce(_ context.Context, b batch) error {
+func (d *driver) produce(ctx context.Context, b batch) error {
 	r := request{Op: "produce", Topic: b.topic, Codec: b.codec, Records: b.records}
 	if b.transactionalID != "" {
 		r.TransactionalID, r.Transaction = b.transactionalID, "commit"
@@ -140,23 +146,23 @@ func (d *driver) produce(_ context.Context, b batch) error {
 			r.Transaction = "abort"
 		}
 	}
-	_, err := d.call(r)
+	_, err := d.call(ctx, r)
 	return err
 }
 
-func (d *driver) consume(_ context.Context, q query) ([]record, error) {
+func (d *driver) consume(ctx context.Context, q query) ([]record, error) {
 	r := request{Op: "consume", Topic: q.topic, Count: q.count, Config: map[string]string{"isolation.level": "read_uncommitted"}}
 	if q.committed {
 		r.Config["isolation.level"] = "read_committed"
 	}
-	return d.call(r)
+	return d.call(ctx, r)
 }
 
-func (d *driver) group(_ context.Context, topic, group string, count int) ([]record, error) {
-	return d.call(request{Op: "group", Topic: topic, Group: group, Count: count})
+func (d *driver) group(ctx context.Context, topic, group string, count int) ([]record, error) {
+	return d.call(ctx, request{Op: "group", Topic: topic, Group: group, Count: count})
 }
 
-func (d *driver) join(_ context.Context, topic, group, protocol string) (member, error) {
+func (d *driver) join(ctx context.Context, topic, group, protocol string) (member, error) {
 	if !d.protocols[protocol] {
 		return nil, errCannot
 	}
@@ -168,7 +174,7 @@ func (d *driver) join(_ context.Context, topic, group, protocol string) (member,
 	if len(d.protocols) > 1 {
 		r.Config = map[string]string{"group.protocol": protocol}
 	}
-	_, err := d.call(r)
+	_, err := d.call(ctx, r)
 	return m, err
 }
 
@@ -178,9 +184,9 @@ type driverMember struct {
 }
 
 func (m driverMember) records() ([]record, error) {
-	return m.d.call(request{Op: "records", Member: m.id})
+	return m.d.call(context.Background(), request{Op: "records", Member: m.id})
 }
 
 func (m driverMember) leave() ([]record, error) {
-	return m.d.call(request{Op: "leave", Member: m.id})
+	return m.d.call(context.Background(), request{Op: "leave", Member: m.id})
 }

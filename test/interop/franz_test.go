@@ -46,7 +46,8 @@ func (f franz) produce(ctx context.Context, b batch) error {
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 	}
 	if b.transactionalID != "" {
-		opts = append(opts, kgo.TransactionalID(b.transactionalID))
+		// BeginTransaction takes no context: without a limit it asks for a producer id for ever.
+		opts = append(opts, kgo.TransactionalID(b.transactionalID), kgo.RetryTimeout(10*time.Second))
 	}
 	cl, err := kgo.NewClient(opts...)
 	if err != nil {

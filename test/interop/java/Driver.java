@@ -98,7 +98,8 @@ public class Driver {
             p.put("transactional.id", r.get("transactional_id").asText());
         }
         ArrayNode offsets = JSON.createArrayNode();
-        try (Producer<byte[], byte[]> producer = new KafkaProducer<>(p, new ByteArraySerializer(), new ByteArraySerializer())) {
+        Producer<byte[], byte[]> producer = new KafkaProducer<>(p, new ByteArraySerializer(), new ByteArraySerializer());
+        try {
             if (!transaction.isEmpty()) {
                 producer.initTransactions();
                 producer.beginTransaction();
@@ -123,6 +124,9 @@ public class Driver {
             } else if (transaction.equals("abort")) {
                 producer.abortTransaction();
             }
+        } finally {
+            // Not for ever, when the broker does not answer.
+            producer.close(Duration.ofSeconds(5));
         }
         ObjectNode answer = JSON.createObjectNode();
         answer.set("offsets", offsets);
