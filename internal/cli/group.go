@@ -244,7 +244,6 @@ func newGroupDelete(e *env) *cobra.Command {
 // resetTarget is where a reset moves the offsets of a group to.
 type resetTarget struct {
 	to      string
-	dryRun  bool
 	topics  []string
 	confirm bool
 }
