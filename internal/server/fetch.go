@@ -43,7 +43,7 @@ func (a *brokerAPI) fetch(r *Request, req *kmsg.FetchRequest, resp *wire.FetchRe
 	query := replica.FetchRequest{
 		ReplicaID: max(req.ReplicaID, replica.DebugConsumerID), ReplicaEpoch: req.ReplicaState.Epoch, Version: req.Version,
 		MinBytes: int(req.MinBytes), MaxBytes: int(req.MaxBytes), MaxWait: time.Duration(req.MaxWaitMillis) * time.Millisecond,
-		Isolation: replica.Isolation(req.IsolationLevel), Partitions: targets,
+		Isolation: replica.Isolation(req.IsolationLevel), RackID: req.Rack, Partitions: targets,
 	}
 	if len(refused) > 0 {
 		query.MaxWait = 0 // an error is news: it does not wait for records of others

@@ -16,9 +16,10 @@ import (
 // LEADER_NOT_AVAILABLE before. v6 flexible. v7, v8, v9, v11 add special timestamps.
 func (a *brokerAPI) listOffsets(r *Request, req *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
 	query := replica.ListOffsetsRequest{ReplicaID: req.ReplicaID, Isolation: replica.Isolation(req.IsolationLevel), Version: req.Version}
+	allowed := make([]bool, len(req.Topics))
 	for i := range req.Topics {
 		topic := &req.Topics[i]
-		if !r.mayTopic(security.Describe, topic.Topic) {
+		if allowed[i] = r.mayTopic(security.Describe, topic.Topic); !allowed[i] {
 			continue
 		}
 		for k := range topic.Partitions {
@@ -37,13 +38,12 @@ func (a *brokerAPI) listOffsets(r *Request, req *kmsg.ListOffsetsRequest) *kmsg.
 	resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
 	for i := range req.Topics {
 		topic := &req.Topics[i]
-		allowed := r.mayTopic(security.Describe, topic.Topic)
 		out := kmsg.NewListOffsetsResponseTopic()
 		out.Topic = topic.Topic
 		for k := range topic.Partitions {
 			p := kmsg.NewListOffsetsResponseTopicPartition()
 			p.Partition, p.Timestamp, p.Offset, p.LeaderEpoch = topic.Partitions[k].Partition, -1, -1, -1
-			if !allowed {
+			if !allowed[i] {
 				p.ErrorCode = kerr.TopicAuthorizationFailed.Code
 			} else {
 				found := listed[0]
@@ -65,24 +65,36 @@ func (a *brokerAPI) listOffsets(r *Request, req *kmsg.ListOffsetsRequest) *kmsg.
 // KIP-320). Whoever may act for the cluster, or describe the topic, may ask.
 func (a *brokerAPI) offsetForLeaderEpoch(r *Request, req *kmsg.OffsetForLeaderEpochRequest) *kmsg.OffsetForLeaderEpochResponse {
 	clusterAllowed := r.mayCluster(security.ClusterAction)
+	allowed := make([]bool, len(req.Topics))
+	var queries []replica.EpochQuery
+	for i := range req.Topics {
+		topic := &req.Topics[i]
+		if allowed[i] = clusterAllowed || r.mayTopic(security.Describe, topic.Topic); !allowed[i] {
+			continue
+		}
+		for k := range topic.Partitions {
+			p := &topic.Partitions[k]
+			queries = append(queries, replica.EpochQuery{
+				Topic: topic.Topic, Partition: p.Partition, CurrentLeaderEpoch: p.CurrentLeaderEpoch, LeaderEpoch: p.LeaderEpoch,
+			})
+		}
+	}
+	ends := a.Replicas.OffsetForLeaderEpoch(queries)
+
 	resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
 	for i := range req.Topics {
 		topic := &req.Topics[i]
-		allowed := clusterAllowed || r.mayTopic(security.Describe, topic.Topic)
 		out := kmsg.NewOffsetForLeaderEpochResponseTopic()
 		out.Topic = topic.Topic
 		for k := range topic.Partitions {
-			asked := &topic.Partitions[k]
 			p := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
-			p.Partition, p.LeaderEpoch, p.EndOffset = asked.Partition, -1, -1
-			if !allowed {
+			p.Partition, p.LeaderEpoch, p.EndOffset = topic.Partitions[k].Partition, -1, -1
+			if !allowed[i] {
 				p.ErrorCode = kerr.TopicAuthorizationFailed.Code
-			} else if hosted, err := a.Replicas.Partition(topic.Topic, asked.Partition); err != nil {
-				p.ErrorCode = errorCode(err)
-			} else if end, err := hosted.OffsetForLeaderEpoch(asked.CurrentLeaderEpoch, asked.LeaderEpoch); err != nil {
-				p.ErrorCode = errorCode(err)
 			} else {
-				p.LeaderEpoch, p.EndOffset = end.Epoch, end.Offset
+				end := ends[0]
+				ends = ends[1:]
+				p.LeaderEpoch, p.EndOffset, p.ErrorCode = end.Epoch, end.Offset, errorCode(end.Err)
 			}
 			out.Partitions = append(out.Partitions, p)
 		}
@@ -106,11 +118,14 @@ func (a *brokerAPI) deleteRecords(r *Request, req *kmsg.DeleteRecordsRequest) *k
 		return nil
 	}
 	var wanted []replica.DeleteRecordsPartition
+	var refusals []error // of every partition, nil for those that are wanted
 	for i := range req.Topics {
 		for _, p := range req.Topics[i].Partitions {
-			if refused(req.Topics[i].Topic, p.Partition) == nil {
+			err := refused(req.Topics[i].Topic, p.Partition)
+			if err == nil {
 				wanted = append(wanted, replica.DeleteRecordsPartition{Topic: req.Topics[i].Topic, Partition: p.Partition, Offset: p.Offset})
 			}
+			refusals = append(refusals, err)
 		}
 	}
 	deleted := a.Replicas.DeleteRecords(r.Context(), time.Duration(req.TimeoutMillis)*time.Millisecond, wanted)
@@ -121,12 +136,13 @@ func (a *brokerAPI) deleteRecords(r *Request, req *kmsg.DeleteRecordsRequest) *k
 		for _, asked := range req.Topics[i].Partitions {
 			p := kmsg.NewDeleteRecordsResponseTopicPartition()
 			p.Partition, p.LowWatermark = asked.Partition, -1
-			if err := refused(out.Topic, asked.Partition); err != nil {
+			if err := refusals[0]; err != nil {
 				p.ErrorCode = errorCode(err)
 			} else {
 				p.LowWatermark, p.ErrorCode = deleted[0].LowWatermark, errorCode(deleted[0].Err)
 				deleted = deleted[1:]
 			}
+			refusals = refusals[1:]
 			out.Partitions = append(out.Partitions, p)
 		}
 		resp.Topics = append(resp.Topics, out)

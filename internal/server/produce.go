@@ -61,7 +61,7 @@ func (a *brokerAPI) admitProduce(r *Request, req *kmsg.ProduceRequest) ([]produc
 	image := a.image()
 	var slots []produceSlot
 	var partitions []replica.ProducePartition
-	refusedID := req.TransactionID != nil && !r.Authorize(security.Write, security.Resource{Type: security.TransactionalID, Name: *req.TransactionID})
+	refusedID := a.refusesTransaction(r, req)
 	for i := range req.Topics {
 		topic := &req.Topics[i]
 		name, topicErr := topic.Topic, error(nil)
@@ -92,6 +92,24 @@ func (a *brokerAPI) admitProduce(r *Request, req *kmsg.ProduceRequest) ([]produc
 		}
 	}
 	return slots, partitions
+}
+
+// refusesTransaction says whether the request writes in a transaction that is not its
+// to write in: whoever sends transactional records must name a transactional id.
+// Markers are left to the check of the batch, which refuses them of every client.
+func (a *brokerAPI) refusesTransaction(r *Request, req *kmsg.ProduceRequest) bool {
+	if req.TransactionID != nil {
+		return !r.Authorize(security.Write, security.Resource{Type: security.TransactionalID, Name: *req.TransactionID})
+	}
+	for i := range req.Topics {
+		for k := range req.Topics[i].Partitions {
+			batch, err := record.SplitProduce(req.Topics[i].Partitions[k].Records)
+			if err == nil && batch.IsTransactional() && !batch.IsControl() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (a *brokerAPI) admitPartition(r *Request, req *kmsg.ProduceRequest, topic string, p *kmsg.ProduceRequestTopicPartition) error {
@@ -125,7 +143,7 @@ func (a *brokerAPI) produceResponse(r *Request, req *kmsg.ProduceRequest, slots 
 			slot := &slots[next]
 			next++
 			p := kmsg.NewProduceResponseTopicPartition()
-			p.Partition, p.BaseOffset = slot.partition, -1
+			p.Partition, p.BaseOffset, p.LogAppendTime, p.LogStartOffset = slot.partition, -1, -1, -1
 			err := slot.err
 			if slot.pending >= 0 {
 				result := &results[slot.pending]
@@ -133,6 +151,9 @@ func (a *brokerAPI) produceResponse(r *Request, req *kmsg.ProduceRequest, slots 
 			}
 			if err != nil {
 				describeProduceError(&p, err)
+				if p.LogStartOffset < 0 {
+					p.LogStartOffset = a.logStartBeside(p.ErrorCode, slot)
+				}
 				var elsewhere *replica.NotLeaderOrFollowerError
 				if errors.As(err, &elsewhere) && req.Version >= 10 {
 					p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch = elsewhere.Current.Leader, elsewhere.Current.Epoch
@@ -151,6 +172,24 @@ func (a *brokerAPI) produceResponse(r *Request, req *kmsg.ProduceRequest, slots 
 		}
 	}
 	return resp
+}
+
+// logStartBeside is the log start that goes with a refused batch: that of the log which
+// looked into it, -1 where none did or what it found says nothing of the log.
+func (a *brokerAPI) logStartBeside(code int16, slot *produceSlot) int64 {
+	if slot.pending < 0 {
+		return -1
+	}
+	switch code {
+	case kerr.UnknownTopicOrPartition.Code, kerr.UnknownTopicID.Code, kerr.NotLeaderForPartition.Code, kerr.KafkaStorageError.Code,
+		kerr.CorruptMessage.Code, kerr.MessageTooLarge.Code, kerr.RecordListTooLarge.Code:
+		return -1
+	}
+	hosted, err := a.Replicas.Partition(slot.topic, slot.partition)
+	if err != nil {
+		return -1
+	}
+	return hosted.Positions().LogStart
 }
 
 // describeProduceError puts an error and what is known of the records at fault.
@@ -198,6 +237,10 @@ func (a *brokerAPI) initProducerID(r *Request, req *kmsg.InitProducerIDRequest) 
 	resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
 	resp.ProducerID, resp.ProducerEpoch = -1, -1
 	if req.TransactionalID != nil {
+		if *req.TransactionalID == "" {
+			resp.ErrorCode = kerr.InvalidRequest.Code
+			return resp
+		}
 		// There is no transaction coordinator here yet; FindCoordinator says the same.
 		resp.ErrorCode = kerr.CoordinatorNotAvailable.Code
 		if !r.Authorize(security.Write, security.Resource{Type: security.TransactionalID, Name: *req.TransactionalID}) {

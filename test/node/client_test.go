@@ -158,39 +158,44 @@ func (c *client) createTopic(name string, partitions int, settings ...string) to
 		c.t.Fatalf("create %s: error %d %v", name, created.ErrorCode, deref(created.ErrorMessage))
 	}
 	made := topic{name: name, id: created.TopicID}
-	for p := range partitions {
-		c.led(made, int32(p))
-	}
+	c.led(made, partitions)
 	return made
 }
 
-// led waits until a partition is led here, and returns its leader epoch.
-func (c *client) led(tp topic, partition int32) int32 {
+// led waits until Metadata shows that all partitions are led, and each answers.
+func (c *client) led(tp topic, partitions int) {
 	c.t.Helper()
-	var last int16
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		found := c.offset(4, tp, partition, -1, -1)
-		if last = found.ErrorCode; last == 0 {
-			return found.LeaderEpoch
+	var last kmsg.MetadataResponseTopic
+	for deadline := time.Now().Add(patience); ; {
+		last = c.metadata(tp)
+		ready := last.ErrorCode == 0 && len(last.Partitions) == partitions
+		for i := 0; ready && i < partitions; i++ {
+			p := last.Partitions[i]
+			ready = p.ErrorCode == 0 && p.Leader >= 0 && c.offset(4, tp, p.Partition, -1, p.LeaderEpoch).ErrorCode == 0
+		}
+		if ready {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%s is not led: %+v", tp.name, last)
 		}
 	}
-	c.t.Fatalf("%s-%d has no leader: error %d", tp.name, partition, last)
-	return -1
 }
 
-// leaderEpoch is what Metadata says.
-func (c *client) leaderEpoch(tp topic) int32 {
+func (c *client) metadata(tp topic) kmsg.MetadataResponseTopic {
 	c.t.Helper()
-	c.led(tp, 0)
 	req := kmsg.NewPtrMetadataRequest()
 	wanted := kmsg.NewMetadataRequestTopic()
 	wanted.Topic = &tp.name
 	req.Topics = append(req.Topics, wanted)
-	found := do[*kmsg.MetadataResponse](c, 9, req).Topics[0]
-	if found.ErrorCode != 0 || len(found.Partitions) == 0 {
-		c.t.Fatalf("metadata of %s: error %d, %d partitions", tp.name, found.ErrorCode, len(found.Partitions))
-	}
-	return found.Partitions[0].LeaderEpoch
+	return do[*kmsg.MetadataResponse](c, 9, req).Topics[0]
+}
+
+// leaderEpoch is what Metadata says of partition 0, once it is led.
+func (c *client) leaderEpoch(tp topic) int32 {
+	c.t.Helper()
+	c.led(tp, 1)
+	return c.metadata(tp).Partitions[0].LeaderEpoch
 }
 
 // produceRequest holds records for one partition.
