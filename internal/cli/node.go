@@ -315,6 +315,7 @@ func (n *node) startBroker() error {
 		HighWatermarkCheckpointInterval: n.config.Duration("replica.high.watermark.checkpoint.interval.ms"),
 		CheckpointInterval:              n.config.Duration("log.flush.offset.checkpoint.interval.ms"),
 		RetentionInterval:               n.config.Duration("log.retention.check.interval.ms"),
+		ProducerExpiryInterval:          n.config.Duration("producer.id.expiration.check.interval.ms"),
 		InitialDelay:                    n.config.Duration("log.initial.task.delay.ms"),
 		DirectoryFailed:                 n.directoryFailed,
 		DirectoryAssigned: func(topic metadata.UUID, partition int32, dir metadata.UUID) {
