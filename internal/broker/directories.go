@@ -44,6 +44,8 @@ type DirectoryPlan struct {
 	// IDs are the directory ids by path, of new ones too.
 	IDs   map[string]metadata.UUID
 	fresh []string
+	// missing are those of fresh that do not exist yet.
+	missing []string
 	// rewrite are directories of before directory ids: they get one now.
 	rewrite []string
 	v0      map[string]bool
@@ -62,6 +64,9 @@ func PlanDirectories(fsys vfs.FS, dirs []string, metadataDir string, nodeID int3
 	from := "cluster.id in the configuration"
 	seen := map[metadata.UUID]string{}
 	for _, dir := range all {
+		if err := roomToStart(fsys, dir); err != nil {
+			return nil, err
+		}
 		file := filepath.Join(dir, metaPropertiesName)
 		text, err := vfs.ReadFile(fsys, file)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -69,6 +74,9 @@ func PlanDirectories(fsys vfs.FS, dirs []string, metadataDir string, nodeID int3
 				return nil, err
 			}
 			plan.fresh = append(plan.fresh, dir)
+			if _, err := fsys.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+				plan.missing = append(plan.missing, dir)
+			}
 			continue
 		}
 		if err != nil {
@@ -109,6 +117,25 @@ func PlanDirectories(fsys vfs.FS, dirs []string, metadataDir string, nodeID int3
 	return plan, nil
 }
 
+// leastRoom is the space, in bytes, that a start needs on a disk: it writes a few small files before it can serve.
+const leastRoom = 256 << 10
+
+// roomToStart refuses a full disk before anything is begun there.
+func roomToStart(fsys vfs.FS, dir string) error {
+	at := filepath.Clean(dir)
+	for {
+		_, usable, err := fsys.Usage(at)
+		if errors.Is(err, fs.ErrNotExist) && filepath.Dir(at) != at {
+			at = filepath.Dir(at)
+			continue
+		}
+		if err == nil && usable < leastRoom {
+			return &DirectoryError{Dir: dir, Reason: fmt.Sprintf("the disk is full (%d bytes are free): make room, or name another directory", usable)}
+		}
+		return nil // what is wrong otherwise, reading the directory says better
+	}
+}
+
 // emptyOrUnfinished lets a directory be formatted that is missing, empty, or holds
 // only what an interrupted format leaves: nothing in it was ever used.
 func emptyOrUnfinished(fsys vfs.FS, dir string) error {
@@ -122,13 +149,51 @@ func emptyOrUnfinished(fsys vfs.FS, dir string) error {
 	for _, entry := range entries {
 		name := entry.Name()
 		switch {
-		case name == log.LockName, name == "lost+found", strings.HasSuffix(name, ".tmp"), name == "bootstrap.checkpoint":
+		case name == "lost+found", leftByFormat(name):
 		case name == quorum.TopicName+"-0" && entry.IsDir() && !everUsed(fsys, filepath.Join(dir, name)):
 		default:
 			return &DirectoryError{Dir: dir, Reason: fmt.Sprintf("it holds %s but no %s, so it is not Stele's or Kafka's: name another directory, or empty this one", name, metaPropertiesName)}
 		}
 	}
 	return nil
+}
+
+// leftByFormat says whether a file of that name may be in a directory that is not formatted yet: it holds nothing while
+// there are no partitions.
+func leftByFormat(name string) bool {
+	switch name {
+	case log.LockName, log.CleanShutdownName, log.RecoveryPointCheckpoint, log.LogStartCheckpoint, log.HighWatermarkCheckpoint, "bootstrap.checkpoint":
+		return true
+	}
+	return strings.HasSuffix(name, ".tmp")
+}
+
+// Undo takes back what a start that failed has put into new directories. It is called with the directories locked;
+// RemoveMissing comes after.
+func (p *DirectoryPlan) Undo(fsys vfs.FS) {
+	for _, dir := range p.fresh {
+		entries, err := fsys.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, entry := range entries {
+			// What cannot be removed is what an interrupted format leaves too.
+			switch name := entry.Name(); {
+			case name == log.LockName: // held
+			case name == metaPropertiesName, leftByFormat(name):
+				_ = fsys.Remove(filepath.Join(dir, name))
+			case name == quorum.TopicName+"-0" && !everUsed(fsys, filepath.Join(dir, name)):
+				_ = fsys.RemoveAll(filepath.Join(dir, name))
+			}
+		}
+	}
+}
+
+// RemoveMissing removes the directories that did not exist, if they are empty.
+func (p *DirectoryPlan) RemoveMissing(fsys vfs.FS) {
+	for _, dir := range p.missing {
+		_ = fsys.Remove(dir)
+	}
 }
 
 // everUsed says whether a metadata log was ever opened in the directory.

@@ -148,11 +148,13 @@ func (n *node) openDirectories() error {
 		OnOffline: func(dir string, cause error) { n.directoryOffline(dir, cause) },
 	})
 	if err != nil {
+		n.plan.RemoveMissing(n.fs)
 		return err
 	}
 	n.dirs = dirs
 	n.onUnwind(func() {
-		if err := dirs.Close(context.Background(), -1); err != nil {
+		// A node that did not get as far as to register has changed nothing: the last clean stop is still that.
+		if err := dirs.Close(context.Background(), n.cleanBrokerEpoch()); err != nil {
 			n.logger.Warn("log directories were not closed cleanly", "cause", err)
 		}
 	})
@@ -162,12 +164,23 @@ func (n *node) openDirectories() error {
 	}
 	fresh := n.plan.FormatsQuorum()
 	if err := n.plan.Carry(n.fs, format); err != nil {
+		n.plan.Undo(n.fs)
+		dirs.Abandon()
+		n.plan.RemoveMissing(n.fs)
 		return err
 	}
 	if fresh {
 		n.logger.Info("formatted", "cluster", n.plan.ClusterID, "node", n.id, "metadata_dir", n.plan.MetadataDir)
 	}
 	return nil
+}
+
+// cleanBrokerEpoch is the broker epoch of the last run if that was stopped cleanly, else -1.
+func (n *node) cleanBrokerEpoch() int64 {
+	if epoch, ok := n.dirs.CleanBrokerEpoch(); ok {
+		return epoch
+	}
+	return -1
 }
 
 func (n *node) identity() quorum.Identity {
@@ -323,8 +336,8 @@ func (n *node) startBroker() error {
 		},
 	})
 	n.onUnwind(func() {
-		epoch := int64(-1)
-		if n.broker != nil {
+		epoch := n.cleanBrokerEpoch()
+		if n.broker != nil && n.broker.Epoch() >= 0 {
 			epoch = n.broker.Epoch()
 		}
 		if err := n.replicas.Close(context.Background(), epoch); err != nil {
@@ -341,10 +354,7 @@ func (n *node) startBroker() error {
 		CommitTimeout: n.config.Duration("offsets.commit.timeout.ms"), Logger: n.logger,
 	})
 	n.onUnwind(n.groups.Close)
-	previous, ok := n.dirs.CleanBrokerEpoch()
-	if !ok {
-		previous = -1
-	}
+	previous := n.cleanBrokerEpoch()
 	n.broker = broker.New(broker.Options{
 		NodeID: n.id, ClusterID: n.plan.ClusterID, IncarnationID: n.incarnation, Rack: n.config.String("broker.rack"), Advertised: n.advertised(),
 		Features: brokerFeatures(), LogDirIDs: ids, MetadataDirID: n.plan.IDs[n.plan.MetadataDir], PreviousBrokerEpoch: previous,

@@ -102,13 +102,15 @@ func OpenDirs(o DirsOptions) (*Dirs, error) {
 		if ld.offline == nil {
 			ld.offline = d.readDir(ld)
 		}
-		if ld.offline != nil {
-			d.o.Logger.Error("log directory is offline", "dir", ld.path, "cause", ld.offline)
-		}
 	}
 	if len(d.Online()) == 0 {
 		d.unlock()
 		return nil, fmt.Errorf("%w: %w", ErrNoLogDir, d.dirs[0].offline)
+	}
+	for _, ld := range d.dirs {
+		if ld.offline != nil {
+			d.o.Logger.Error("log directory is offline", "dir", ld.path, "cause", ld.offline)
+		}
 	}
 	for range d.dirs {
 		d.wg.Add(1)
@@ -469,6 +471,20 @@ func (d *Dirs) Close(ctx context.Context, brokerEpoch int64) error {
 	wg.Wait()
 	d.unlock()
 	return errors.Join(errs...)
+}
+
+// Abandon lets go of the directories without writing anything into them: for a start that fails before Load.
+func (d *Dirs) Abandon() {
+	d.mu.Lock()
+	closed := d.closed
+	d.closed = true
+	d.mu.Unlock()
+	if closed {
+		return
+	}
+	close(d.work)
+	d.wg.Wait()
+	d.unlock()
 }
 
 func (d *Dirs) closeDir(ctx context.Context, ld *logDir, brokerEpoch int64) error {

@@ -79,18 +79,9 @@ func (b *broker) stop() *broker {
 
 func (b *broker) kill(loss vfs.Loss) *broker {
 	clone := b.mem.CrashClone(loss, 1)
-	b.dirs.abandon()
+	b.dirs.Abandon()
 	b.mem, b.fs = clone, clone
 	return b
-}
-
-// abandon ends the background work of a broker that a test has killed.
-func (d *Dirs) abandon() {
-	d.mu.Lock()
-	d.closed = true
-	close(d.work)
-	d.mu.Unlock()
-	d.wg.Wait()
 }
 
 func (b *broker) create(topic string, p int32, cfg Config) *Log {

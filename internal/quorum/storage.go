@@ -389,11 +389,11 @@ func (s *storage) untilRoom(f func() error) error {
 		if !log.IsFull(err) || s.waitForRoom == nil || s.log.Err() != nil {
 			return err
 		}
-		if !told {
-			s.logger.Error("the disk is full: the metadata log waits until there is room", "dir", s.dir, "cause", err)
-		}
 		if !s.waitForRoom() {
 			return err
+		}
+		if !told {
+			s.logger.Error("the disk is full: the metadata log waits until there is room", "dir", s.dir, "cause", err)
 		}
 	}
 }

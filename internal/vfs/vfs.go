@@ -88,6 +88,7 @@ func ReadFile(fsys FS, name string) ([]byte, error) {
 func WriteFileAtomic(fsys FS, name string, data []byte) error {
 	tmp := name + ".tmp"
 	if err := writeSynced(fsys, tmp, data); err != nil {
+		_ = fsys.Remove(tmp) // a full disk has better use for its bytes; else it is overwritten the next time
 		return err
 	}
 	Failpoint("checkpoint-tmp-written")
