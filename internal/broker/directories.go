@@ -41,7 +41,7 @@ type DirectoryPlan struct {
 	ClusterID   string
 	NodeID      int32
 	MetadataDir string
-	// IDs are the directory ids by path, of new ones too.
+	// IDs are the directory ids by cleaned path (as log.Dirs names them), of new ones too.
 	IDs   map[string]metadata.UUID
 	fresh []string
 	// missing are those of fresh that do not exist yet.
@@ -56,10 +56,12 @@ type DirectoryPlan struct {
 // meta.properties, one of another cluster or node, and one that cannot be read are
 // refused. clusterID is the configured one, "" for none.
 func PlanDirectories(fsys vfs.FS, dirs []string, metadataDir string, nodeID int32, clusterID string) (*DirectoryPlan, error) {
-	plan := &DirectoryPlan{ClusterID: clusterID, NodeID: nodeID, MetadataDir: metadataDir, IDs: map[string]metadata.UUID{}, v0: map[string]bool{}}
-	all := dirs
-	if !slices.Contains(dirs, metadataDir) {
-		all = append(slices.Clone(dirs), metadataDir)
+	plan := &DirectoryPlan{ClusterID: clusterID, NodeID: nodeID, MetadataDir: filepath.Clean(metadataDir), IDs: map[string]metadata.UUID{}, v0: map[string]bool{}}
+	var all []string
+	for _, dir := range append(slices.Clone(dirs), metadataDir) {
+		if dir = filepath.Clean(dir); !slices.Contains(all, dir) {
+			all = append(all, dir)
+		}
 	}
 	from := "cluster.id in the configuration"
 	seen := map[metadata.UUID]string{}
