@@ -16,7 +16,7 @@ import (
 
 var (
 	scratch string // of this run; kept when a test fails
-	binary  string // stele with failpoints
+	stele   string // the binary, with failpoints
 	seed    uint64
 )
 
@@ -44,8 +44,8 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		return 1
 	}
-	binary = filepath.Join(scratch, "stele")
-	build := exec.Command("go", "build", "-tags", "failpoints", "-o", binary, "./cmd/stele")
+	stele = filepath.Join(scratch, "stele")
+	build := exec.Command("go", "build", "-tags", "failpoints", "-o", stele, "./cmd/stele")
 	build.Dir = filepath.Join("..", "..")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "chaos: go build: %v\n%s", err, out)

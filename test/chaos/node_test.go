@@ -61,7 +61,7 @@ func (n *node) command() *exec.Cmd {
 	for _, s := range n.settings {
 		args = append(args, "--set", s)
 	}
-	cmd := exec.Command(binary, args...)
+	cmd := exec.Command(stele, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
