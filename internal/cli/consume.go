@@ -1,15 +1,13 @@
 package cli
 
 import (
+	"bufio"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -61,7 +59,8 @@ json prints one JSON object per record; --output json means the same.`,
 	return cmd
 }
 
-func (o *consumeOptions) start(now time.Time) (kgo.Offset, error) {
+// where is the position to start from; in a group it holds for partitions without a commit.
+func (o *consumeOptions) where(now time.Time) (position, error) {
 	text := o.from
 	if text == "" {
 		if text = "latest"; o.group != "" || o.stopAtEnd {
@@ -69,6 +68,14 @@ func (o *consumeOptions) start(now time.Time) (kgo.Offset, error) {
 		}
 	}
 	at, err := parsePosition(text, now)
+	if err == nil && at.kind == fromShift {
+		err = usagef("--from %s: a shift needs a position to start from; use earliest, latest, an offset, a time or a duration back", text)
+	}
+	return at, err
+}
+
+func (o *consumeOptions) start(now time.Time) (kgo.Offset, error) {
+	at, err := o.where(now)
 	if err != nil {
 		return kgo.Offset{}, err
 	}
@@ -82,15 +89,17 @@ func (o *consumeOptions) start(now time.Time) (kgo.Offset, error) {
 	case fromTime:
 		return kgo.NewOffset().AfterMilli(at.value), nil
 	}
-	return kgo.Offset{}, usagef("--from %s: a shift needs a position to start from; use earliest, latest, an offset, a time or a duration back", text)
+	return kgo.NewOffset().AtStart(), nil
 }
 
-func (o *consumeOptions) clientOptions() ([]kgo.Opt, error) {
+func (o *consumeOptions) clientOptions(progress *progress) ([]kgo.Opt, error) {
 	start, err := o.start(time.Now())
 	if err != nil {
 		return nil, err
 	}
-	options := []kgo.Opt{kgo.FetchMaxWait(500 * time.Millisecond), kgo.ConsumeResetOffset(start)}
+	// Control records are asked for because they move the position: the end of a log
+	// may hold nothing else.
+	options := []kgo.Opt{kgo.FetchMaxWait(500 * time.Millisecond), kgo.MetadataMinAge(100 * time.Millisecond), kgo.ConsumeResetOffset(start), kgo.KeepControlRecords()}
 	switch o.isolation {
 	case "read_committed":
 		options = append(options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
@@ -103,21 +112,14 @@ func (o *consumeOptions) clientOptions() ([]kgo.Opt, error) {
 	case o.group != "" && len(o.partitions) > 0:
 		return nil, usagef("--group and --partition exclude each other: a group shares out the partitions itself")
 	case o.group != "":
-		options = append(options, kgo.ConsumeTopics(o.topics...), kgo.ConsumerGroup(o.group), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll())
-	case len(o.partitions) > 0:
-		chosen := map[string]map[int32]kgo.Offset{}
-		for _, topic := range o.topics {
-			chosen[topic] = map[int32]kgo.Offset{}
-			for _, partition := range o.partitions {
-				chosen[topic][partition] = start
-			}
-		}
-		options = append(options, kgo.ConsumePartitions(chosen))
-	default:
-		options = append(options, kgo.ConsumeTopics(o.topics...))
+		options = append(options, kgo.ConsumeTopics(o.topics...), kgo.ConsumerGroup(o.group), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
+			kgo.AdjustFetchOffsetsFn(progress.adjust), kgo.OnPartitionsAssigned(progress.assigned), kgo.OnPartitionsRevoked(progress.revoked), kgo.OnPartitionsLost(progress.revoked))
 	}
 	return options, nil
 }
+
+// pollSlice is how long one poll waits before the ends are looked at again.
+const pollSlice = 200 * time.Millisecond
 
 func (e *env) consume(cmd *cobra.Command, o consumeOptions) error {
 	if e.output == "json" {
@@ -127,62 +129,76 @@ func (e *env) consume(cmd *cobra.Command, o consumeOptions) error {
 	if err != nil {
 		return err
 	}
-	options, err := o.clientOptions()
+	progress := newProgress(o.stopAtEnd)
+	options, err := o.clientOptions(progress)
 	if err != nil {
 		return err
+	}
+	ctx, what := cmd.Context(), "consume "+strings.Join(o.topics, ", ")
+	if o.stopAtEnd || o.group == "" {
+		// The ends are those of before the group is joined, so that a consumer ends even
+		// while producers are faster than it is.
+		if err := e.lookUp(ctx, cmd, &o, progress); err != nil {
+			return quiet(ctx, err)
+		}
+		if o.group == "" {
+			options = append(options, kgo.ConsumePartitions(progress.begin()))
+		}
+	}
+	if progress.done() {
+		return nil
 	}
 	client, d, err := e.connect(cmd.Flags(), options...)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
-	if o.group != "" {
-		defer client.LeaveGroup()
-	}
-	var ends map[topicPartition]int64
-	if ends, err = o.endOffsets(cmd.Context(), client); err != nil {
-		return d.explain(err)
-	}
-	ctx := cmd.Context()
-	if o.stopAtEnd && len(ends) == 0 {
-		return nil
-	}
-	reached := map[topicPartition]bool{}
-	for printed := int64(0); ; {
-		fetches := client.PollFetches(ctx)
+	defer client.CloseAllowingRebalance() // leaves the group
+	out := bufio.NewWriterSize(e.out, 64<<10)
+	var printed int64
+	for {
+		slice, cancel := context.WithTimeout(ctx, pollSlice)
+		fetches := client.PollFetches(slice)
+		cancel()
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err := fetchError(fetches); err != nil {
-			return d.explain(failed("consume "+strings.Join(o.topics, ", "), err))
+			return d.explain(failed(what, err))
 		}
 		var last []*kgo.Record
-		for records := fetches.RecordIter(); !records.Done(); {
+		for records := fetches.RecordIter(); !records.Done() && (o.count == 0 || printed < o.count); {
 			record := records.Next()
-			at := topicPartition{record.Topic, record.Partition}
-			if end, bounded := ends[at]; o.stopAtEnd && (!bounded || record.Offset >= end) {
-				reached[at] = true
+			if !progress.wants(record) {
 				continue
 			}
-			if err := print(e.out, record); err != nil {
+			last = append(last, record)
+			if record.Attrs.IsControl() {
+				continue
+			}
+			if err := print(out, record); err != nil {
 				return err
 			}
-			last = append(last, record)
-			if o.stopAtEnd && record.Offset+1 >= ends[at] {
-				reached[at] = true
-			}
-			if printed++; o.count > 0 && printed >= o.count {
-				return o.commit(ctx, client, last)
-			}
+			printed++
+		}
+		if err := out.Flush(); err != nil {
+			return err
 		}
 		if err := o.commit(ctx, client, last); err != nil {
 			return err
 		}
-		client.AllowRebalance()
-		if o.stopAtEnd && o.allReached(client, ends, reached) {
+		if o.count > 0 && printed >= o.count || progress.done() {
 			return nil
 		}
+		client.AllowRebalance()
 	}
+}
+
+// quiet turns an error that is only the caller's wish to stop into none.
+func quiet(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // commit records in the group what was printed, never what was only fetched.
@@ -196,63 +212,63 @@ func (o *consumeOptions) commit(ctx context.Context, client *kgo.Client, records
 	return nil
 }
 
-// allReached tells whether every partition stands at the end it had at the start.
-// A partition whose tail holds no record to print (control batches, holes left by
-// compaction) is judged by the client's own position.
-func (o *consumeOptions) allReached(client *kgo.Client, ends map[topicPartition]int64, reached map[topicPartition]bool) bool {
-	positions := client.UncommittedOffsets()
-	for at, end := range ends {
-		if reached[at] {
-			continue
+// lookUp finds where every partition begins and ends now, and where reading starts.
+func (e *env) lookUp(ctx context.Context, cmd *cobra.Command, o *consumeOptions, progress *progress) error {
+	return e.admin(ctx, cmd.Flags(), func(ctx context.Context, admin *kadm.Client) error {
+		listEnds := admin.ListEndOffsets
+		if o.isolation == "read_committed" {
+			listEnds = admin.ListCommittedOffsets
 		}
-		if position, ok := positions[at.Topic][at.Partition]; !ok || position.Offset < end {
-			return false
+		what := "look up the offsets of " + strings.Join(o.topics, ", ")
+		starts, err := admin.ListStartOffsets(ctx, o.topics...)
+		if err != nil {
+			return failed(what, err)
 		}
-	}
-	return true
-}
-
-// endOffsets are the ends that --stop-at-end stops at; empty partitions are left out.
-func (o *consumeOptions) endOffsets(ctx context.Context, client *kgo.Client) (map[topicPartition]int64, error) {
-	if !o.stopAtEnd {
-		return nil, nil
-	}
-	admin := kadm.NewClient(client)
-	listEnds := admin.ListEndOffsets
-	if o.isolation == "read_committed" {
-		listEnds = admin.ListCommittedOffsets
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	found, err := listEnds(ctx, o.topics...)
-	if err != nil {
-		return nil, failed("look up the end of "+strings.Join(o.topics, ", "), err)
-	}
-	starts, err := admin.ListStartOffsets(ctx, o.topics...)
-	if err != nil {
-		return nil, failed("look up the start of "+strings.Join(o.topics, ", "), err)
-	}
-	from, err := o.start(time.Now())
-	if err != nil {
-		return nil, err
-	}
-	ends := map[topicPartition]int64{}
-	var problem error
-	found.Each(func(end kadm.ListedOffset) {
-		if end.Err != nil {
-			problem = failed("look up the end of topic "+end.Topic, end.Err)
-			return
+		ends, err := listEnds(ctx, o.topics...)
+		if err != nil {
+			return failed(what, err)
 		}
-		start, _ := starts.Lookup(end.Topic, end.Partition)
-		wanted := len(o.partitions) == 0
-		for _, p := range o.partitions {
-			wanted = wanted || p == end.Partition
+		at, err := o.where(time.Now())
+		if err != nil {
+			return err
 		}
-		if wanted && end.Offset > start.Offset && from.EpochOffset().Offset < end.Offset {
-			ends[topicPartition{end.Topic, end.Partition}] = end.Offset
+		from := starts
+		switch at.kind {
+		case fromLatest:
+			from = ends
+		case fromTime:
+			if from, err = admin.ListOffsetsAfterMilli(ctx, at.value, o.topics...); err != nil {
+				return failed(what, err)
+			}
 		}
+		seen := map[int32]bool{}
+		var problem error
+		ends.Each(func(end kadm.ListedOffset) {
+			start, _ := starts.Lookup(end.Topic, end.Partition)
+			begin, _ := from.Lookup(end.Topic, end.Partition)
+			if end.Partition >= 0 && len(o.partitions) > 0 && !slices.Contains(o.partitions, end.Partition) {
+				return
+			}
+			for _, err := range []error{end.Err, start.Err, begin.Err} {
+				if err != nil {
+					problem = failed("look up the offsets of topic "+end.Topic, err)
+					return
+				}
+			}
+			seen[end.Partition] = true
+			first := begin.Offset
+			if at.kind == fromOffset {
+				first = at.value
+			}
+			progress.bounds(topicPartition{end.Topic, end.Partition}, max(first, start.Offset), end.Offset)
+		})
+		for _, partition := range o.partitions {
+			if problem == nil && !seen[partition] {
+				problem = fmt.Errorf("consume %s: there is no partition %d; `stele topic describe` lists them", strings.Join(o.topics, ", "), partition)
+			}
+		}
+		return problem
 	})
-	return ends, problem
 }
 
 func fetchError(fetches kgo.Fetches) error {
@@ -260,7 +276,7 @@ func fetchError(fetches kgo.Fetches) error {
 	fetches.EachError(func(topic string, partition int32, err error) {
 		var loss *kgo.ErrDataLoss
 		switch {
-		case errors.Is(err, context.Canceled), errors.Is(err, kerr.UnknownTopicOrPartition) && found != nil:
+		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, kerr.UnknownTopicOrPartition) && found != nil:
 		case errors.As(err, &loss):
 			found = fmt.Errorf("%s-%d was truncated below the position: consumed up to %d, the log now continues at %d", topic, partition, loss.ConsumedTo, loss.ResetTo)
 		default:
@@ -268,112 +284,4 @@ func fetchError(fetches kgo.Fetches) error {
 		}
 	})
 	return found
-}
-
-// recordPrinter compiles a format.
-func recordPrinter(format string) (func(io.Writer, *kgo.Record) error, error) {
-	if format == "json" {
-		return printJSON, nil
-	}
-	type piece func(*strings.Builder, *kgo.Record)
-	var pieces []piece
-	literal := func(text string) {
-		pieces = append(pieces, func(b *strings.Builder, _ *kgo.Record) { b.WriteString(text) })
-	}
-	fields := map[byte]piece{
-		'k': func(b *strings.Builder, r *kgo.Record) { writeBytes(b, r.Key) },
-		'v': func(b *strings.Builder, r *kgo.Record) { writeBytes(b, r.Value) },
-		't': func(b *strings.Builder, r *kgo.Record) { b.WriteString(r.Topic) },
-		'p': func(b *strings.Builder, r *kgo.Record) { fmt.Fprint(b, r.Partition) },
-		'o': func(b *strings.Builder, r *kgo.Record) { fmt.Fprint(b, r.Offset) },
-		'e': func(b *strings.Builder, r *kgo.Record) { b.WriteString(orDash(int64(r.LeaderEpoch))) },
-		'T': func(b *strings.Builder, r *kgo.Record) { b.WriteString(r.Timestamp.UTC().Format(time.RFC3339Nano)) },
-		'h': func(b *strings.Builder, r *kgo.Record) {
-			for i, h := range r.Headers {
-				if i > 0 {
-					b.WriteByte(',')
-				}
-				b.WriteString(h.Key + "=")
-				writeBytes(b, h.Value)
-			}
-		},
-		'%': func(b *strings.Builder, _ *kgo.Record) { b.WriteByte('%') },
-	}
-	for i := 0; i < len(format); i++ {
-		switch {
-		case format[i] == '%' && i+1 < len(format):
-			i++
-			field, ok := fields[format[i]]
-			if !ok {
-				return nil, usagef("--format %q: %%%c is no field; use %%k %%v %%h %%t %%p %%o %%e %%T %%%%", format, format[i])
-			}
-			pieces = append(pieces, field)
-		case format[i] == '\\' && i+1 < len(format) && strings.IndexByte("nt", format[i+1]) >= 0:
-			i++
-			literal(map[byte]string{'n': "\n", 't': "\t"}[format[i]])
-		default:
-			literal(format[i : i+1])
-		}
-	}
-	return func(w io.Writer, r *kgo.Record) error {
-		var b strings.Builder
-		for _, p := range pieces {
-			p(&b, r)
-		}
-		b.WriteByte('\n')
-		_, err := io.WriteString(w, b.String())
-		return err
-	}, nil
-}
-
-func writeBytes(b *strings.Builder, data []byte) {
-	if data == nil {
-		b.WriteString("null")
-		return
-	}
-	b.Write(data)
-}
-
-// jsonRecord is one record for scripts. Bytes that are not UTF-8 are given in
-// base64, in a field that says so.
-type jsonRecord struct {
-	Topic       string       `json:"topic"`
-	Partition   int32        `json:"partition"`
-	Offset      int64        `json:"offset"`
-	LeaderEpoch int32        `json:"leaderEpoch"`
-	Timestamp   int64        `json:"timestamp"`
-	Key         *string      `json:"key"`
-	KeyBase64   string       `json:"keyBase64,omitempty"`
-	Value       *string      `json:"value"`
-	ValueBase64 string       `json:"valueBase64,omitempty"`
-	Headers     []jsonHeader `json:"headers,omitempty"`
-}
-
-type jsonHeader struct {
-	Key         string  `json:"key"`
-	Value       *string `json:"value"`
-	ValueBase64 string  `json:"valueBase64,omitempty"`
-}
-
-func printJSON(w io.Writer, r *kgo.Record) error {
-	record := jsonRecord{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, LeaderEpoch: r.LeaderEpoch, Timestamp: r.Timestamp.UnixMilli()}
-	record.Key, record.KeyBase64 = jsonText(r.Key)
-	record.Value, record.ValueBase64 = jsonText(r.Value)
-	for _, h := range r.Headers {
-		header := jsonHeader{Key: h.Key}
-		header.Value, header.ValueBase64 = jsonText(h.Value)
-		record.Headers = append(record.Headers, header)
-	}
-	return json.NewEncoder(w).Encode(record)
-}
-
-func jsonText(data []byte) (*string, string) {
-	if data == nil {
-		return nil, ""
-	}
-	if !utf8.Valid(data) {
-		return nil, base64.StdEncoding.EncodeToString(data)
-	}
-	text := string(data)
-	return &text, ""
 }

@@ -26,16 +26,18 @@ type produceOptions struct {
 	acks         string
 	maxLine      int
 	verbose      bool
+	file         string
 }
 
 func newProduce(e *env) *cobra.Command {
 	o := produceOptions{}
 	cmd := &cobra.Command{
 		Use:   "produce TOPIC",
-		Short: "Write each line of standard input as a record",
+		Short: "Write each line of standard input, or of a file, as a record",
 		Example: `  echo hello | stele produce greetings
   stele produce orders --key-separator : < orders.txt
-  stele produce orders --header source=import --compression zstd --acks 1 < big.txt`,
+  stele produce orders --header source=import --compression zstd --acks 1 --file big.txt
+  printf 'k1:NULL\n' | stele produce orders --key-separator : --null NULL   # a tombstone`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.topic = args[0]
@@ -50,6 +52,7 @@ func newProduce(e *env) *cobra.Command {
 	flags.StringVarP(&o.compression, "compression", "z", "none", "none, gzip, snappy, lz4 or zstd")
 	flags.StringVarP(&o.acks, "acks", "a", "all", "all, 1 or 0: who must have a record before it counts as written")
 	flags.IntVar(&o.maxLine, "max-line-bytes", 16<<20, "longest line accepted")
+	flags.StringVar(&o.file, "file", "", "read lines from this file instead of standard input")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "print partition, offset and leader of each record written")
 	_ = cmd.RegisterFlagCompletionFunc("compression", cobra.FixedCompletions([]string{"none", "gzip", "snappy", "lz4", "zstd"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("acks", cobra.FixedCompletions([]string{"all", "1", "0"}, cobra.ShellCompDirectiveNoFileComp))
@@ -59,7 +62,7 @@ func newProduce(e *env) *cobra.Command {
 func (o *produceOptions) clientOptions() ([]kgo.Opt, error) {
 	options := []kgo.Opt{
 		kgo.DefaultProduceTopic(o.topic), kgo.AllowAutoTopicCreation(), kgo.ProducerBatchMaxBytes(1 << 20),
-		kgo.MaxBufferedRecords(100_000), kgo.ProducerLinger(0), kgo.RecordDeliveryTimeout(30 * time.Second), kgo.UnknownTopicRetries(-1),
+		kgo.MaxBufferedRecords(100_000), kgo.MaxBufferedBytes(256 << 20), kgo.ProducerLinger(0), kgo.MetadataMinAge(50 * time.Millisecond), kgo.RecordDeliveryTimeout(30 * time.Second), kgo.UnknownTopicRetries(-1),
 	}
 	codecs := map[string]kgo.CompressionCodec{
 		"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(), "lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
@@ -133,6 +136,15 @@ func (e *env) produce(cmd *cobra.Command, o produceOptions) error {
 	if err != nil {
 		return err
 	}
+	in, source := e.in, "standard input"
+	if o.file != "" {
+		file, err := os.Open(o.file)
+		if err != nil {
+			return usagef("--file: %w", err)
+		}
+		defer file.Close()
+		in, source = file, o.file
+	}
 	client, d, err := e.connect(cmd.Flags(), options...)
 	if err != nil {
 		return err
@@ -143,7 +155,7 @@ func (e *env) produce(cmd *cobra.Command, o produceOptions) error {
 
 	var result outcome
 	bar, finish := e.progress("produced")
-	scanner := bufio.NewScanner(e.in)
+	scanner := bufio.NewScanner(in)
 	scanner.Buffer(make([]byte, 0, 64<<10), o.maxLine)
 	for line := int64(1); scanner.Scan(); line++ {
 		record := &kgo.Record{Headers: headers, Partition: o.partition}
@@ -175,7 +187,7 @@ func (e *env) produce(cmd *cobra.Command, o produceOptions) error {
 		if errors.Is(err, bufio.ErrTooLong) {
 			return fmt.Errorf("produce to topic %s: a line is longer than %d bytes: raise --max-line-bytes (and the topic's max.message.bytes)", o.topic, o.maxLine)
 		}
-		return fmt.Errorf("produce to topic %s: reading standard input: %w", o.topic, err)
+		return fmt.Errorf("produce to topic %s: reading %s: %w", o.topic, source, err)
 	}
 	if flushErr != nil {
 		return d.explain(fmt.Errorf("produce to topic %s: interrupted after %d records", o.topic, written))

@@ -48,16 +48,20 @@ type env struct {
 
 // Execute runs one command line and returns the exit status.
 func Execute(args []string, in io.Reader, out, errOut io.Writer) int {
+	// Who reads our output may stop reading: that is an error of a write then, which
+	// lets a consumer leave its group, and not the end of the process.
+	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	e := &env{in: in, out: out, err: errOut}
+	output := &reader{Writer: out}
+	e := &env{in: in, out: output, err: errOut}
 	root := newRoot(e)
 	root.SetArgs(args)
 	root.SetIn(in)
-	root.SetOut(out)
+	root.SetOut(output)
 	root.SetErr(errOut)
 	err := root.ExecuteContext(ctx)
-	if err == nil {
+	if err == nil || output.closed {
 		return exitDone
 	}
 	fmt.Fprintf(errOut, "stele: %s\n", strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; "))
@@ -66,6 +70,21 @@ func Execute(args []string, in io.Reader, out, errOut io.Writer) int {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// reader is whoever takes our output: a terminal, a file, or a program such as head
+// that stops reading when it has seen enough, which is no failure of ours.
+type reader struct {
+	io.Writer
+	closed bool
+}
+
+func (r *reader) Write(b []byte) (int, error) {
+	n, err := r.Writer.Write(b)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
+		r.closed = true
+	}
+	return n, err
 }
 
 func newRoot(e *env) *cobra.Command {

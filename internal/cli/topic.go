@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -47,6 +48,7 @@ func newTopicCreate(e *env) *cobra.Command {
 				if err != nil {
 					return failed("create topics", err)
 				}
+				awaitTopics(ctx, admin, results)
 				return e.created(results, topics, ifAbsent)
 			})
 		},
@@ -56,6 +58,31 @@ func newTopicCreate(e *env) *cobra.Command {
 	cmd.Flags().StringArrayVarP(&settings, "config", "c", nil, "topic configuration name=value; may be repeated")
 	cmd.Flags().BoolVar(&ifAbsent, "if-not-exists", false, "succeed when the topic is there already")
 	return cmd
+}
+
+// awaitTopics waits, for a few seconds at most, until the broker that is asked knows the
+// topics that were made and their leaders: the controller answers before brokers have
+// read what it wrote, and whoever creates a topic uses it next.
+func awaitTopics(ctx context.Context, admin *kadm.Client, results kadm.CreateTopicResponses) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	var topics []string
+	for topic, result := range results {
+		if result.Err == nil {
+			topics = append(topics, topic)
+		}
+	}
+	for len(topics) > 0 {
+		ends, err := admin.ListEndOffsets(ctx, topics...)
+		if err == nil && ends.Error() == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 type createdTopic struct {
