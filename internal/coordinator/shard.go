@@ -188,7 +188,11 @@ func (r *runner) load(ctx context.Context) (storedTopics, error) {
 	r.end = end
 	r.shard.Committed(min(r.partition.HighWatermark(), r.end))
 	r.absorb(r.shard.Loaded(r.now()))
-	r.logger.Info("coordinator shard loaded", "leader_epoch", r.epoch, "records", records, "end_offset", end, "took", r.now().Sub(start))
+	level := slog.LevelInfo
+	if records == 0 {
+		level = slog.LevelDebug // a fresh topic has fifty of these
+	}
+	r.logger.Log(ctx, level, "coordinator shard loaded", "leader_epoch", r.epoch, "records", records, "end_offset", end, "took", r.now().Sub(start))
 	return stored, nil
 }
 
