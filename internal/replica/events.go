@@ -69,9 +69,12 @@ func (e *Events) isrChanged(shrink bool) {
 }
 func (e *Events) produceTimedOut() { e.timedOut.Add(1) }
 
-// fullLines is how many changes of one Apply are each told in full at info; of a storm of more the rest is told at debug,
-// and summed up in one line.
-const fullLines = 20
+// applyLines is how many changes of one Apply are each told in full at info, fullLines how many requests in one second
+// are; of a storm of more the rest is told at debug, and summed up in one line.
+const (
+	applyLines = 5
+	fullLines  = 20
+)
 
 // storm tells the role changes of one Apply.
 type storm struct {
@@ -89,7 +92,7 @@ func (s *storm) roleChange(was, is *Role, end int64, cause string) {
 	}
 	s.events.roleChanged(is.Kind)
 	level := slog.LevelInfo
-	if s.told++; s.told > fullLines {
+	if s.told++; s.told > applyLines {
 		level = slog.LevelDebug
 		if s.more == nil {
 			s.more = map[RoleKind]int{}
@@ -104,7 +107,7 @@ func (s *storm) roleChange(was, is *Role, end int64, cause string) {
 // dropped tells that a replica was removed from here.
 func (s *storm) dropped(p *Partition, cause string) {
 	level := slog.LevelInfo
-	if s.drops++; s.drops > fullLines {
+	if s.drops++; s.drops > applyLines {
 		level = slog.LevelDebug
 	}
 	s.logger.Log(context.Background(), level, "replica deleted", "topic", p.topic, "partition", p.id,
@@ -113,12 +116,12 @@ func (s *storm) dropped(p *Partition, cause string) {
 
 // done sums up what was told at debug only.
 func (s *storm) done(offset int64) {
-	if s.told > fullLines {
+	if s.told > applyLines {
 		s.logger.Info("leader changes, more of the same", "leaders", s.more[RoleLeader], "followers", s.more[RoleFollower],
 			"none", s.more[RoleNone], "metadataOffset", offset)
 	}
-	if s.drops > fullLines {
-		s.logger.Info("replicas deleted, more of the same", "partitions", s.drops-fullLines, "metadataOffset", offset)
+	if s.drops > applyLines {
+		s.logger.Info("replicas deleted, more of the same", "partitions", s.drops-applyLines, "metadataOffset", offset)
 	}
 }
 

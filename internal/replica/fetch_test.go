@@ -470,20 +470,20 @@ func TestStormsAreSummedUp(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.create("t", 50)
-	if got := strings.Count(n.logs.String(), "msg=\"leader change\""); got != fullLines {
+	if got := strings.Count(n.logs.String(), "msg=\"leader change\""); got != applyLines {
 		t.Errorf("%d lines in full", got)
 	}
-	if !strings.Contains(n.logs.String(), "leader changes, more of the same\" leaders=30") {
+	if !strings.Contains(n.logs.String(), "leader changes, more of the same\" leaders=45") {
 		t.Errorf("no summary in:\n%s", n.logs)
 	}
 	if got := n.events.Counts().RoleChanges[RoleLeader]; got != 50 {
 		t.Errorf("%d counted", got)
 	}
 	n.replay(&metadata.RemoveTopicRecord{TopicID: topicID("t")})
-	if got := strings.Count(n.logs.String(), "msg=\"replica deleted\""); got != fullLines {
+	if got := strings.Count(n.logs.String(), "msg=\"replica deleted\""); got != applyLines {
 		t.Errorf("%d deletions told in full", got)
 	}
-	if !strings.Contains(n.logs.String(), "replicas deleted, more of the same\" partitions=30") {
+	if !strings.Contains(n.logs.String(), "replicas deleted, more of the same\" partitions=45") {
 		t.Error("no summary of the deletions")
 	}
 	var lines throttle
