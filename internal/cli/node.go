@@ -9,6 +9,7 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -24,6 +25,7 @@ import (
 	"github.com/stelelog/stele/internal/replica"
 	"github.com/stelelog/stele/internal/security"
 	"github.com/stelelog/stele/internal/server"
+	"github.com/stelelog/stele/internal/telemetry"
 	"github.com/stelelog/stele/internal/vfs"
 	"github.com/stelelog/stele/internal/wire"
 )
@@ -50,6 +52,10 @@ type node struct {
 	failed        chan error
 	events        replica.Events
 	closers       []func()
+
+	http      *telemetry.Endpoint
+	readiness *telemetry.Readiness
+	running   atomic.Bool // all parts above are there for good
 }
 
 // startNode brings a node up to the point where its broker registers. Whatever is
@@ -75,6 +81,9 @@ func (n *node) start(ctx context.Context) (err error) {
 	if err := n.listen(); err != nil {
 		return err
 	}
+	if err := n.listenHTTP(); err != nil {
+		return err
+	}
 	if err := n.openDirectories(); err != nil {
 		return err
 	}
@@ -88,6 +97,7 @@ func (n *node) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	n.started()
 	return nil
 }
 
@@ -257,7 +267,29 @@ func (n *node) startQuorum(ctx context.Context) error {
 		}
 	}()
 	n.controllerAPI.Open(host, server.ControllerNode{OwnBroker: n.ownBroker(), Logger: n.logger})
-	return host.WaitActive(ctx)
+	if err := host.WaitActive(ctx); err != nil {
+		return err
+	}
+	return n.controllerAPI.Register(ctx, n.controllerRegistration())
+}
+
+// controllerRegistration is what the metadata log is told of this controller.
+func (n *node) controllerRegistration() *kmsg.ControllerRegistrationRequest {
+	req := kmsg.NewPtrControllerRegistrationRequest()
+	req.ControllerID, req.IncarnationID = n.id, n.incarnation
+	for _, l := range n.config.ControllerListeners() {
+		l = n.bound(l)
+		protocol, _ := n.config.SecurityProtocol(l.Name)
+		one := kmsg.NewControllerRegistrationRequestListener()
+		one.Name, one.Host, one.Port, one.SecurityProtocol = l.Name, l.Host, l.Port, int16(protocol)
+		req.Listeners = append(req.Listeners, one)
+	}
+	for _, f := range metadata.SupportedFeatures() {
+		one := kmsg.NewControllerRegistrationRequestFeature()
+		one.Name, one.MinSupportedVersion, one.MaxSupportedVersion = f.Name, f.Min, f.Max
+		req.Features = append(req.Features, one)
+	}
+	return req
 }
 
 // ownBroker is the id of the broker in this process, -1 for none.
@@ -417,6 +449,7 @@ func (n *node) features() server.Features {
 // ready waits until clients may come, then lets them through.
 func (n *node) ready(ctx context.Context) error {
 	if n.broker == nil {
+		n.readiness.Met(readyStarted)
 		return nil
 	}
 	if err := n.broker.Ready(ctx); err != nil {
@@ -425,12 +458,14 @@ func (n *node) ready(ctx context.Context) error {
 	n.brokerAPI.Open(server.Node{
 		ID: n.id, ClusterID: n.plan.ClusterID, Config: n.config, Broker: n.broker, Replicas: n.replicas, Groups: n.groups, Logger: n.logger,
 	})
+	n.readiness.Met(readyStarted)
 	return nil
 }
 
 // stop hands leaderships over and takes everything down in order: clients first,
 // the quorum last, because the broker's farewell needs it.
 func (n *node) stop() {
+	n.readiness.NotMet(readyStarted, "is over: the node is stopping")
 	if n.broker != nil && n.config.Bool("controlled.shutdown.enable") {
 		if err := n.broker.ControlledShutdown(context.Background()); err != nil {
 			n.logger.Warn("stopping without the controller's consent", "cause", err)
@@ -452,6 +487,7 @@ func (n *node) directoryOffline(dir string, cause error) {
 func (n *node) directoryFailed(dir string, cause error) {
 	n.logger.Error("log directory failed", "dir", dir, "cause", cause)
 	if len(n.dirs.Online()) == 0 || dir == n.plan.MetadataDir {
+		n.readiness.NotMet(readyMetadata, "has failed")
 		n.fail(fmt.Errorf("log directory %s failed: %w", dir, cause))
 		return
 	}
