@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -295,6 +296,18 @@ func (a *ControllerAPI) registerController(r *Request) kmsg.Response {
 	})
 	resp.ErrorCode, resp.ErrorMessage = errorCode(err), requestMessage(err)
 	return resp
+}
+
+// Register has this node's own registration written, as controllers do once they know
+// the active one: here it is this node itself, which must be active.
+func (a *ControllerAPI) Register(ctx context.Context, req *kmsg.ControllerRegistrationRequest) error {
+	if a.host.Committed().MetadataVersion() < metadata.LevelControllerRecords {
+		return nil
+	}
+	_, err := a.host.Do(ctx, func(c *controller.Controller, now time.Time, next int64) (controller.Result, error) {
+		return c.RegisterController(controller.At{Now: now, Next: next}, req), nil
+	})
+	return err
 }
 
 func (a *ControllerAPI) describeQuorum(r *Request) kmsg.Response {
