@@ -60,13 +60,13 @@ func ReadFrame(r io.Reader, max int) (*Buffer, error) {
 }
 
 // ReadBody reads exactly n bytes into a buffer that grows as they arrive: at no time is more than
-// four times what has come, or firstRead, set aside. On error nothing is returned and the buffer
+// eight times what has come, or firstRead, set aside. On error nothing is returned and the buffer
 // has been released; a stream that ends early gives io.ErrUnexpectedEOF.
 func ReadBody(r io.Reader, n int) (*Buffer, error) {
 	buf := NewBuffer(min(n, firstRead))
 	for len(buf.B) < n {
 		if len(buf.B) == cap(buf.B) {
-			grown := NewBuffer(min(n, 4*cap(buf.B)))
+			grown := NewBuffer(min(n, 8*cap(buf.B)))
 			grown.B = append(grown.B, buf.B...)
 			buf.Release()
 			buf = grown

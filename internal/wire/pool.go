@@ -7,10 +7,11 @@ import (
 
 // Buffers come in powers of two between minPooled and maxPooled bytes and are kept in one pool per
 // size. What is larger is made to measure and left to the collector: a pool of huge buffers would
-// pin exactly the memory that the request budget is there to bound.
+// pin exactly the memory that the request budget is there to bound. A Produce request with one batch of
+// the default max.message.bytes, a little over 1 MiB, still has a size of its own.
 const (
 	minPooledBits = 10
-	maxPooledBits = 20
+	maxPooledBits = 21
 	maxPooled     = 1 << maxPooledBits
 )
 
