@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/stelelog/stele/bench/probe"
@@ -31,7 +33,7 @@ func (b *bench) write(s server, topic string, mb, batch int) (cost, error) {
 		return cost{}, err
 	}
 	defer c.Close()
-	if _, err := kadm.NewClient(c).CreateTopic(b.ctx, partitions, 1, nil, topic); err != nil {
+	if _, err := kadm.NewClient(c).CreateTopic(b.ctx, partitions, 1, nil, topic); err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
 		return cost{}, err
 	}
 	value := make([]byte, recordSize)

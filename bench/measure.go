@@ -149,10 +149,12 @@ func (b *bench) load() error {
 			return err
 		}
 		// A JVM is judged warm.
-		if _, err := b.write(s, "warm", b.mb/2, 16<<10); err != nil {
-			return err
+		for _, batch := range []int{16 << 10, 1 << 20} {
+			if _, err := b.write(s, "warm", b.mb, batch); err != nil {
+				return err
+			}
 		}
-		if _, err := b.read(s, "warm", b.mb/2); err != nil {
+		if _, err := b.read(s, "warm", b.mb); err != nil {
 			return err
 		}
 		c := map[string]cost{}

@@ -10,6 +10,6 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-CGO_ENABLED=0 "${GO:-go}" build -trimpath -ldflags '-s -w' -o "$out/stele" ./cmd/stele
+CGO_ENABLED=0 "${GO:-go}" build -trimpath -o "$out/stele" ./cmd/stele
 "${GO:-go}" build -o "$out/bench" ./bench
 "$out/bench" -stele "$out/stele" "$@"
