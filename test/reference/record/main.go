@@ -143,7 +143,7 @@ func recordAPI(ctx context.Context, dir, out string) error {
 		resource := kmsg.NewDescribeConfigsRequestResource()
 		resource.ResourceType, resource.ResourceName = c.kind, c.of
 		r.Resources = append(r.Resources, resource)
-		r.IncludeSynonyms, r.IncludeDocumentation = true, true
+		r.IncludeSynonyms = true // not the documentation: those are sentences of Kafka's
 		if err := keepJSON(out, c.name, c.addr, r, 4); err != nil {
 			return err
 		}
