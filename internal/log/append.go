@@ -306,8 +306,12 @@ func (l *Log) nextBase(b *batchInfo) int64 {
 	return l.leo
 }
 
-// afterFailure publishes the whole batches of earlier runs, which stay, and passes the error on.
+// afterFailure publishes the whole batches of earlier runs, which stay, and passes the error on. Epochs of batches
+// that are not in the log go; the checkpoint may keep them until the next append.
 func (l *Log) afterFailure(published int64, err error) error {
+	if c := l.epochs.TruncateFromEnd(l.leo + 1); !c.Equal(l.epochs) {
+		l.epochs, l.epochsStale = c, true
+	}
 	if l.leo != published {
 		l.publish()
 	}
@@ -423,7 +427,7 @@ func (l *Log) roll(base int64) error {
 		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
 			return l.offline("roll", err)
 		}
-		l.dirDirty = false
+		l.dirSynced = l.dirChanges
 	}
 	l.event(Event{Kind: EventSegmentRolled, From: old.base, To: base, Cause: "append"})
 	l.queueSync()

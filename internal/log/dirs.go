@@ -66,7 +66,8 @@ type logDir struct {
 	clean                                     bool
 	cleanBrokerEpoch                          int64 // -1 unknown
 	pending                                   []pendingDelete
-	writeMu                                   sync.Mutex // one writer of checkpoints at a time
+	unopened                                  map[TopicPartition]bool // they lie here and could not be opened
+	writeMu                                   sync.Mutex              // one writer of checkpoints at a time
 	// requests counts the calls of savePositions, and saved is how many of them the last write answers.
 	requests, saved atomic.Int64
 }
@@ -87,7 +88,7 @@ func OpenDirs(o DirsOptions) (*Dirs, error) {
 	}
 	d := &Dirs{o: o, logs: map[TopicPartition]*Log{}, work: make(chan func(), 1024)}
 	for _, p := range o.Paths {
-		d.dirs = append(d.dirs, &logDir{path: filepath.Clean(p), cleanBrokerEpoch: -1})
+		d.dirs = append(d.dirs, &logDir{path: filepath.Clean(p), cleanBrokerEpoch: -1, unopened: map[TopicPartition]bool{}})
 	}
 	for _, ld := range d.dirs {
 		if err := d.lockDir(ld); err != nil {
@@ -387,15 +388,8 @@ func (d *Dirs) Create(tp TopicPartition, topicID [16]byte, c Config, path string
 	if err != nil {
 		return nil, d.reportOpen(ld, err)
 	}
-	d.mu.Lock()
-	other, ok := d.logs[tp]
-	if !ok {
-		d.logs[tp] = l
-		ld.count.Add(1)
-	}
-	d.mu.Unlock()
-	if ok {
-		return other, l.Close()
+	if other, ok := d.add(ld, l); !ok {
+		return other, other.Err()
 	}
 	return l, nil
 }
@@ -511,7 +505,11 @@ func (d *Dirs) closeDir(ctx context.Context, ld *logDir, brokerEpoch int64) erro
 	d.mu.Lock()
 	complete := d.loaded || ld.clean
 	d.mu.Unlock()
-	if len(errs) > 0 || !complete {
+	ld.mu.Lock()
+	unrecovered := len(ld.unopened) > 0 && !ld.clean
+	ld.mu.Unlock()
+	// A log that was not opened has not been recovered either: the next start must not take it for one that was.
+	if len(errs) > 0 || !complete || unrecovered {
 		return errors.Join(errs...)
 	}
 	return vfs.WriteFileAtomic(d.o.FS, filepath.Join(ld.path, CleanShutdownName), formatCleanShutdown(brokerEpoch))

@@ -156,16 +156,36 @@ func (d *Dirs) loadDir(ld *logDir, name string, judge func(TopicPartition, [16]b
 	}
 	l, err := Open(d.options(ld, tp, path, id, v.Config))
 	if err != nil {
+		ld.mu.Lock()
+		ld.unopened[tp] = true
+		ld.mu.Unlock()
 		return tp, d.reportOpen(ld, err)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if other, ok := d.logs[tp]; ok {
+	if other, ok := d.add(ld, l); !ok {
 		return tp, &duplicateDirError{other.Dir(), path}
 	}
-	d.logs[tp] = l
-	ld.count.Add(1)
 	return tp, nil
+}
+
+// add makes l the log of its partition. When there is one already, that is returned, and l is let go of.
+func (d *Dirs) add(ld *logDir, l *Log) (other *Log, ok bool) {
+	d.mu.Lock()
+	other, exists := d.logs[l.tp()]
+	if !exists {
+		d.logs[l.tp()] = l
+		ld.count.Add(1)
+	}
+	d.mu.Unlock()
+	if exists {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.closeFiles()
+		return other, false
+	}
+	ld.mu.Lock()
+	defer ld.mu.Unlock()
+	delete(ld.unopened, l.tp())
+	return nil, true
 }
 
 const defaultDeleteDelay = 60 * time.Second

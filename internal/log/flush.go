@@ -29,8 +29,8 @@ func (l *Log) flushView(upTo func(*View) int64) error {
 	}
 	v := l.View()
 	defer v.Release()
-	truncations, dir, dirDirty := l.truncations, l.o.Dir, l.dirDirty
-	l.dirDirty = false
+	truncations, dir, changes := l.truncations, l.o.Dir, l.dirChanges
+	dirDirty := l.dirSynced < changes
 	l.mu.Unlock()
 
 	target := upTo(v)
@@ -40,12 +40,12 @@ func (l *Log) flushView(upTo func(*View) int64) error {
 	defer l.mu.Unlock()
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) && (l.truncations != truncations || l.closed || l.o.Dir != dir) {
-			l.dirDirty = l.dirDirty || dirDirty
 			return nil // it went while we looked
 		}
 		return l.offline("flush", err)
 	}
 	l.lastFlush = l.now()
+	l.dirSynced = max(l.dirSynced, changes)
 	if l.truncations == truncations && target > l.recoveryPoint.Load() {
 		l.recoveryPoint.Store(target)
 	}
@@ -56,10 +56,10 @@ func (l *Log) flushView(upTo func(*View) int64) error {
 func (l *Log) flushLocked() error {
 	// The writer's state may be ahead of the published view.
 	v := &View{EndOffset: l.leo, log: l, list: l.list, active: l.active}
-	if err := l.syncView(v, l.o.Dir, l.dirDirty, l.leo); err != nil {
+	if err := l.syncView(v, l.o.Dir, l.dirSynced < l.dirChanges, l.leo); err != nil {
 		return l.offline("flush", err)
 	}
-	l.dirDirty = false
+	l.dirSynced = l.dirChanges
 	l.lastFlush = l.now()
 	l.recoveryPoint.Store(max(l.recoveryPoint.Load(), l.leo))
 	return nil
@@ -177,7 +177,7 @@ func (l *Log) closeClean() error {
 			return l.offline("close", err)
 		}
 	}
-	l.dirDirty = true
+	l.dirChanges++
 	if err := l.flushLocked(); err != nil {
 		return err
 	}

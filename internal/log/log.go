@@ -75,13 +75,15 @@ type Log struct {
 	producers         producers
 	snapshotAt        int64 // offset of the newest producer snapshot, -1: none
 	positionsUnsaved  bool  // recovery point or log start must be in the checkpoints before the next append
-	dirDirty          bool  // names were added to the directory and not synced
-	lastFlush         time.Time
-	truncations       int // counts them, so that a flush outside the lock notices one
-	pendingDeletes    []pendingDelete
-	largestHeld       int64 // base of the segment last reported as held by a future timestamp
-	batches           []batchInfo
-	syncQueued        bool
+	// dirChanges counts what was done to the names in the directory, and dirSynced is how much of that is durable: a
+	// flush outside the lock must not hide from one inside it what is yet to be synced.
+	dirChanges, dirSynced int
+	lastFlush             time.Time
+	truncations           int // counts them, so that a flush outside the lock notices one
+	pendingDeletes        []pendingDelete
+	largestHeld           int64 // base of the segment last reported as held by a future timestamp
+	batches               []batchInfo
+	syncQueued            bool
 }
 
 // activeMeta is what the writer alone needs to know about the last segment.

@@ -541,6 +541,8 @@ func (d *loader) decideBounds() error {
 		point = l.leo
 	}
 	l.recoveryPoint.Store(point)
+	// Damage below the recovery point was cut off: what is appended in its place must not pass for synced.
+	l.positionsUnsaved = point < l.o.RecoveryPoint
 	if c := l.epochs.TruncateFromEnd(l.leo).TruncateFromStart(l.logStart); !c.Equal(l.epochs) {
 		l.epochs, l.epochsStale = c, true
 	}
@@ -594,7 +596,14 @@ func (d *loader) install() error {
 			l.indexTrouble(err)
 		}
 	}
-	l.dirDirty = true
+	l.dirChanges++
+	if !l.o.Clean && l.leo-l.recoveryPoint.Load() >= l.config.Load().FlushMessages {
+		// What a killed process had written but not synced is there, and is about to be acknowledged to whoever asks
+		// where this log ends.
+		if err := l.flushLocked(); err != nil {
+			return err
+		}
+	}
 	l.publish()
 	return nil
 }

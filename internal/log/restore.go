@@ -184,6 +184,7 @@ func (l *Log) removeSnapshots(matches func(int64) bool) error {
 			l.snapshotAt = o
 			continue
 		}
+		l.dirChanges++
 		if err := removeIfExists(l.o.FS, l.path(snapshotName(o))); err != nil {
 			return err
 		}

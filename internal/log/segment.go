@@ -33,10 +33,11 @@ func (l *Log) createSegment(base int64) (*segment, error) {
 	if c := l.config.Load(); c.Preallocate {
 		if err := f.Truncate(int64(c.SegmentBytes)); err != nil {
 			f.Close()
-			return nil, err
+			// Left behind, it would hide what the segment before it still takes at these offsets.
+			return nil, errors.Join(err, removeIfExists(l.o.FS, l.path(logName(base))))
 		}
 	}
-	l.dirDirty = true
+	l.dirChanges++
 	return &segment{base: base, file: f}, nil
 }
 

@@ -163,7 +163,10 @@ func (l *Log) installTail(kept []*segment, tail *segment, st segmentState, first
 	l.activeMeta.firstTimestamp = first
 	l.activeMeta.offsetsWritten, l.activeMeta.timesWritten, l.activeMeta.txnsWritten = -1, -1, -1
 	l.leo = st.end
-	l.logStart = min(l.logStart, l.leo)
+	if l.leo < l.logStart {
+		// With the higher one of the checkpoint the next start would drop whatever is appended from here on.
+		l.logStart, l.positionsUnsaved = l.leo, true
+	}
 	l.hw = min(l.hw, l.leo)
 	l.epochs, l.epochsStale = l.epochs.TruncateFromEnd(l.leo), true
 	l.publish()
@@ -199,6 +202,13 @@ func copyFile(fsys vfs.FS, f vfs.File, size int64, path string) error {
 func (l *Log) afterCut() error {
 	if err := l.removeSnapshotsAbove(l.leo); err != nil {
 		return err
+	}
+	if l.dirSynced < l.dirChanges {
+		// A snapshot of what was cut must not come back over other records that end at its offset.
+		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+			return err
+		}
+		l.dirSynced = l.dirChanges
 	}
 	if err := l.restoreProducers(l.leo); err != nil {
 		return err
@@ -273,7 +283,7 @@ func (l *Log) dropAll(offset int64) error {
 	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
 		return err
 	}
-	l.dirDirty = false
+	l.dirSynced = l.dirChanges
 	if err := l.persistEpochs(); err != nil {
 		return err
 	}

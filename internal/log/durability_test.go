@@ -1,0 +1,235 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+
+	"github.com/stelelog/stele/internal/vfs"
+)
+
+// A flush that an append asks for makes the name of a new segment durable also while a slower flush, which has noticed
+// it first, is still under way.
+func TestFlushWaitsForNoOther(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{FlushMessages: 3, SegmentBytes: 250})
+	f := x.onFault()
+	x.open(recoverFrom(0))
+	x.append(exactly(100, ts0))
+	if err := x.log.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	x.append(exactly(100, ts0))
+	x.append(exactly(100, ts0)) // begins a segment
+	began, goOn := make(chan struct{}), make(chan struct{})
+	f.Add(vfs.Rule{Kind: vfs.OpSync, Name: logName(0), Before: func() { close(began); <-goOn }})
+	done := make(chan error)
+	go func() { done <- x.log.Flush() }()
+	<-began
+	x.append(exactly(100, ts0)) // the third since: it flushes
+	if got := x.log.RecoveryPoint(); got != 4 {
+		t.Errorf("recovery point %d", got)
+	}
+	if got := x.fork(vfs.LoseUnsynced, 0).open(recoverFrom(0)).leo(); got != 4 {
+		t.Errorf("the log ends at %d after a loss of power, flushed were 4 records", got)
+	}
+	close(goOn)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// What a killed process had written and not synced is synced when the log opens, where flush.messages asks for it:
+// from then on its end offset is what a follower answers for.
+func TestUnsyncedTailIsFlushedAtOpen(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{}).open(recoverFrom(0))
+	x.append(exactly(100, ts0))
+	x.append(exactly(100, ts0))
+	x.cfg.FlushMessages = 1
+	x.open(recoverFrom(0)) // over what the first one had not synced
+	if got := x.leo(); got != 2 {
+		t.Fatalf("the log ends at %d", got)
+	}
+	if got := x.fork(vfs.LoseUnsynced, 0).open(recoverFrom(0)).leo(); got != 2 {
+		t.Errorf("the log ended at 2, and after a loss of power at %d", got)
+	}
+}
+
+// A producer snapshot of records that were cut does not come back with a crash: it would be believed about the other
+// records that end at its offset by then.
+func TestSnapshotOfCutRecordsStaysAway(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{}).open(recoverFrom(0))
+	for i := range int32(4) {
+		x.append(idempotent(1, 0, i, 1, false))
+	}
+	x.close().open(clean) // leaves a snapshot at 4
+	if !x.exists(snapshotName(4)) {
+		t.Fatal("no snapshot at the end")
+	}
+	if err := x.log.TruncateTo(2, "test"); err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(20) {
+		y := x.fork(vfs.LoseSome, seed)
+		if y.exists(snapshotName(4)) {
+			t.Fatalf("seed %d: the snapshot of what was cut is back", seed)
+		}
+	}
+}
+
+// When damage below the recovery point is cut off at the start, the lower point is on record before anything is
+// appended: else the next start would take the new records for synced.
+func TestLoweredRecoveryPointIsSavedBeforeAnAppend(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{}).open(recoverFrom(0))
+	for range 4 {
+		x.append(exactly(100, ts0))
+	}
+	x.close()
+	data := x.file(logName(0))
+	data[250] ^= 1
+	x.put(logName(0), data)
+	saved := int64(4)
+	x.open(recoverFrom(4), func(o *Options) {
+		o.SavePositions = func() error { saved = x.log.RecoveryPoint(); return nil }
+	})
+	if got := x.append(exactly(100, ts0)); got.BaseOffset != 2 || saved > 2 {
+		t.Errorf("append at %d with %d on record as synced", got.BaseOffset, saved)
+	}
+}
+
+// A truncation below a log start that DeleteRecords raised is on record before anything is appended: else the next
+// start would find the log's end below its start, and drop all.
+func TestLoweredLogStartIsSaved(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{}).open(recoverFrom(0))
+	for range 6 {
+		x.append(exactly(100, ts0))
+	}
+	x.crash(vfs.LoseNothing, 0)
+	saved := int64(5)
+	x.open(recoverFrom(0), startAt(5), func(o *Options) {
+		o.SavePositions = func() error {
+			var ok bool
+			if saved, ok = x.log.LogStartToSave(); !ok {
+				saved = 0
+			}
+			return nil
+		}
+	})
+	if err := x.log.TruncateTo(3, "test"); err != nil {
+		t.Fatal(err)
+	}
+	x.append(exactly(100, ts0))
+	if saved > 3 {
+		t.Errorf("the log goes on at 3, but its start is on record as %d", saved)
+	}
+}
+
+// A segment that could not be made on a full disk leaves no empty file behind: smaller batches still go to the one
+// before it, and would be hidden by it after a restart.
+func TestFailedRollLeavesNoFile(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{SegmentBytes: 500, Preallocate: true})
+	f := x.onFault()
+	x.open()
+	x.append(exactly(300, ts0))
+	f.Add(vfs.Rule{Kind: vfs.OpTruncate, Name: logName(1)})
+	if _, err := x.try(exactly(400, ts0), 0, AppendOptions{}); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("%v", err)
+	}
+	x.append(exactly(100, ts0))
+	x.append(exactly(400, ts0))
+	x.close().open(clean)
+	v := x.log.View()
+	defer v.Release()
+	d, err := v.Read(1, 2, 1000, true)
+	if err != nil || d.Length != 100 {
+		t.Errorf("offset 1: %d bytes, %v", d.Length, err)
+	}
+}
+
+// A follower's append that fails at a roll keeps the batches before it, and no epoch of those after.
+func TestFailedAppendLeavesNoEpochAboveTheEnd(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{SegmentBytes: 250})
+	f := x.onFault()
+	x.open()
+	var raw []byte
+	for i := range int64(3) {
+		b := exactly(100, ts0)
+		b.SetBaseOffset(i)
+		b.SetPartitionLeaderEpoch(int32(i))
+		raw = append(raw, b...)
+	}
+	f.Add(vfs.Rule{Kind: vfs.OpOpen, Name: logName(2)})
+	f.Add(vfs.Rule{Kind: vfs.OpCreate, Name: logName(2)})
+	if _, err := x.log.AppendAsFollower(raw, 9); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("%v", err)
+	}
+	// The third batch begins where the log ends: its epoch may stand, as that of a leader without data.
+	b := exactly(100, ts0)
+	b.SetBaseOffset(7)
+	b.SetPartitionLeaderEpoch(8)
+	f.Add(vfs.Rule{Kind: vfs.OpOpen, Name: logName(2)})
+	f.Add(vfs.Rule{Kind: vfs.OpCreate, Name: logName(2)})
+	if _, err := x.log.AppendAsFollower(b, 9); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("%v", err)
+	}
+	x.log.SetHighWatermark(2)
+	v := x.log.View()
+	defer v.Release()
+	if last, _ := v.Epochs.Latest(); v.EndOffset != 2 || last.StartOffset > 2 {
+		t.Errorf("the log ends at %d, its epochs are %s", v.EndOffset, v.Epochs)
+	}
+}
+
+// While a log of an unclean stop could not be opened, and so was not recovered, a stop leaves no marker that would
+// spare it the recovery.
+func TestNoCleanMarkerOverAnUnrecoveredLog(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, "/d").start()
+	b.create("t", 0, Config{})
+	b.create("u", 0, Config{})
+	b.produce("t", 0, 3)
+	b.kill(vfs.LoseNothing)
+	f := vfs.NewFault(b.mem)
+	b.fs = f
+	f.Add(vfs.Rule{Kind: vfs.OpOpen, Name: "t-0/" + logName(0)})
+	d, err := OpenDirs(b.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.dirs = d
+	failed, err := d.Load(context.Background(), keepAll)
+	if err != nil || len(failed) != 1 {
+		t.Fatal(failed, err)
+	}
+	b.stop()
+	if _, err := b.fs.Stat("/d/" + CleanShutdownName); !isNotExist(err) {
+		t.Errorf("there is a marker: %v", err)
+	}
+	b.start().stop()
+	if _, err := b.fs.Stat("/d/" + CleanShutdownName); err != nil {
+		t.Errorf("all is recovered, and there is no marker: %v", err)
+	}
+	// Opened later in the same life it counts, too.
+	b.start().kill(vfs.LoseNothing)
+	f = vfs.NewFault(b.mem)
+	b.fs = f
+	f.Add(vfs.Rule{Kind: vfs.OpOpen, Name: "t-0/" + logName(0)})
+	if b.dirs, err = OpenDirs(b.options()); err != nil {
+		t.Fatal(err)
+	}
+	if failed, err = b.dirs.Load(context.Background(), keepAll); err != nil || len(failed) != 1 {
+		t.Fatal(failed, err)
+	}
+	b.create("t", 0, Config{})
+	b.stop()
+	if _, err := b.fs.Stat("/d/" + CleanShutdownName); err != nil {
+		t.Errorf("no marker: %v", err)
+	}
+}
