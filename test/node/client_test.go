@@ -32,7 +32,7 @@ func (n *node) dial(t testing.TB) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(2 * patience))
+	_ = conn.SetDeadline(time.Now().Add(patience))
 	return &client{t: t, conn: conn, id: "node-test"}
 }
 
