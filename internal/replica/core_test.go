@@ -649,6 +649,37 @@ func TestAlterPartitionReactions(t *testing.T) {
 	}
 }
 
+// TestRepeatedDecisionKeepsTheChangeInFlight: a decision that arrives once more, by metadata after the answer to
+// AlterPartition, does not end the next change, which the controller may have committed: the replica that joins by it
+// still holds back the high watermark (P5). Once adopted, the answer counts.
+func TestRepeatedDecisionKeepsTheChangeInFlight(t *testing.T) {
+	t.Parallel()
+	all := []int32{1, 2, 3}
+	s := NewState(1, "t", 0, 1)
+	s.BecomeLeader(LeaderAndISR{Leader: 1, LeaderEpoch: 4, PartitionEpoch: 7, Replicas: all, ISR: []int32{1}}, 10, t0)
+	fetchAt(t, s, 2, 10, 10, t0)
+	first, ok := s.ProposeExpand(2, 10, allAlive)
+	if !ok {
+		t.Fatal("2 may not join")
+	}
+	adopt(t, s, first)
+	fetchAt(t, s, 3, 10, 10, t0)
+	second, ok := s.ProposeExpand(3, 10, allAlive)
+	if !ok {
+		t.Fatal("3 may not join")
+	}
+	repeated := LeaderAndISR{Leader: 1, LeaderEpoch: 4, PartitionEpoch: 8, Replicas: all, ISR: []int32{1, 2}}
+	if start, ok := s.BecomeLeader(repeated, 10, t0); !ok || start.NewEpoch || !s.InFlight() {
+		t.Fatalf("%+v %v, in flight %v", start, ok, s.InFlight())
+	}
+	later := t0.Add(2 * lag)
+	fetchAt(t, s, 2, 20, 20, later)
+	if hw, _ := s.NextHighWatermark(10, 20, later, lag, allAlive); hw != 10 {
+		t.Errorf("high watermark %d, though 3 may be in the ISR and is at 10", hw)
+	}
+	adopt(t, s, second)
+}
+
 // TestAcknowledgement: acks=all is complete at the high watermark; with too small a maximal ISR by then it is 20.
 func TestAcknowledgement(t *testing.T) {
 	t.Parallel()

@@ -205,7 +205,11 @@ func (s *State) BecomeLeader(p LeaderAndISR, end int64, now time.Time) (start Le
 		followers = append(followers, f)
 	}
 	s.followers = followers
-	s.pending = nil
+	if newEpoch || p.PartitionEpoch != s.role.PartitionEpoch {
+		// The same decision once more (by metadata, after the answer to AlterPartition had brought it) says nothing about
+		// a change proposed since: the controller may have committed it, and who joins by it must go on to count.
+		s.pending = nil
+	}
 	s.setRole(RoleLeader, p, epochStart, since)
 	return LeaderStart{NewEpoch: newEpoch, EpochStart: epochStart}, true
 }
