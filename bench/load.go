@@ -87,6 +87,37 @@ func (b *bench) read(s server, topic string, mb int) (cost, error) {
 	})
 }
 
+// single sends requests of one record each, one at a time on each of 8 connections: the broker's cost of a request.
+func (b *bench) single(s server, requests int) (cost, error) {
+	const conns = 8
+	value := make([]byte, recordSize)
+	return measured(s, requests*recordSize>>20, func() error {
+		errs := make(chan error, conns)
+		for i := range conns {
+			go func() { errs <- sendSingle(s.addr(), int32(i), value, requests/conns) }()
+		}
+		var err error
+		for range conns {
+			err = errors.Join(err, <-errs)
+		}
+		return err
+	})
+}
+
+func sendSingle(addr string, partition int32, value []byte, requests int) error {
+	c, err := probe.Dial(addr, 10*time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for range requests {
+		if _, err := c.Produce("warm", partition, nil, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // measured runs f and says what it cost the broker.
 func measured(s server, mb int, f func() error) (cost, error) {
 	before, err := probe.CPU(s.pid())

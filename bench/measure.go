@@ -133,7 +133,7 @@ func (b *bench) load() error {
 	parts := []struct {
 		name string
 		key  string
-	}{{"write 1 KiB, 16 KiB batches", "small"}, {"write 1 KiB, 1 MB batches", "large"}, {"read 1 KiB", "read"}}
+	}{{"write 1 KiB, 16 KiB batches", "small"}, {"write 1 KiB, 1 MB batches", "large"}, {"read 1 KiB", "read"}, {"write 1 KiB, a request each", "single"}}
 	costs := map[string]map[string]cost{}
 	for _, s := range b.servers() {
 		if st, ok := s.(*stele); ok && b.profile != "" {
@@ -157,6 +157,9 @@ func (b *bench) load() error {
 		if _, err := b.read(s, "warm", b.mb); err != nil {
 			return err
 		}
+		if _, err := b.single(s, 16<<10); err != nil {
+			return err
+		}
 		c := map[string]cost{}
 		costs[s.name()] = c
 		for _, step := range []struct {
@@ -166,6 +169,7 @@ func (b *bench) load() error {
 			{"small", func() (cost, error) { return b.write(s, "small", b.mb, 16<<10) }},
 			{"large", func() (cost, error) { return b.write(s, "large", b.mb, 1<<20) }},
 			{"read", func() (cost, error) { return b.read(s, "large", b.mb) }},
+			{"single", func() (cost, error) { return b.single(s, 64<<10) }},
 		} {
 			finish := b.profiled(s, step.key)
 			got, err := step.run()
