@@ -32,6 +32,21 @@ type dialer struct {
 	mu        sync.Mutex
 	reached   map[string]bool
 	failed    map[string]error
+	tries     map[string]int // in vain, at addresses that never answered
+	giveUp    context.CancelFunc
+}
+
+// hopeless is how many times in vain an address is tried that a broker handed out and
+// that never answered. One that did may only be restarting, and is tried for longer.
+const hopeless = 3
+
+// guard ends the context when it becomes clear that an address cannot be reached.
+func (d *dialer) guard(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.giveUp = cancel
+	return ctx, cancel
 }
 
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -41,6 +56,9 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	defer d.mu.Unlock()
 	if err != nil {
 		d.failed[addr] = err
+		if d.tries[addr]++; d.tries[addr] >= hopeless && !d.reached[addr] && !slices.Contains(d.bootstrap, addr) && d.giveUp != nil {
+			d.giveUp()
+		}
 	} else {
 		d.reached[addr] = true
 		delete(d.failed, addr)
@@ -89,8 +107,8 @@ func (e *env) connect(cmdFlags interface{ Changed(string) bool }, options ...kgo
 			return nil, nil, usagef("--bootstrap-server %s: write host:port, such as 127.0.0.1:9092", addr)
 		}
 	}
-	d := &dialer{bootstrap: bootstrap, reached: map[string]bool{}, failed: map[string]error{}}
-	shared = append(shared, kgo.SeedBrokers(bootstrap...), kgo.Dialer(d.dial), kgo.RetryTimeout(requestTimeout))
+	d := &dialer{bootstrap: bootstrap, reached: map[string]bool{}, failed: map[string]error{}, tries: map[string]int{}}
+	shared = append(shared, kgo.SeedBrokers(bootstrap...), kgo.Dialer(d.dial), kgo.RetryTimeout(requestTimeout), kgo.MetadataMinAge(20*time.Millisecond))
 	client, err := kgo.NewClient(append(shared, options...)...)
 	if err != nil {
 		return nil, nil, usageError{err}
@@ -151,8 +169,10 @@ func (e *env) admin(ctx context.Context, flags interface{ Changed(string) bool }
 		return err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
+	ctx, cancel := d.guard(ctx)
 	defer cancel()
+	ctx, stop := context.WithTimeout(ctx, 2*requestTimeout)
+	defer stop()
 	if err := work(ctx, kadm.NewClient(client)); err != nil {
 		return d.explain(err)
 	}

@@ -14,10 +14,11 @@ import (
 
 func newCluster(e *env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "cluster",
-		Short: "Look at the cluster: brokers, controllers, features",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:     "cluster",
+		Short:   "Look at the cluster: brokers, controllers, features",
+		Example: `  stele cluster describe`,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newClusterDescribe(e))
 	return cmd

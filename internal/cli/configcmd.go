@@ -61,8 +61,10 @@ func newConfig(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Show and change the configuration of topics and brokers",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  stele config get --topic orders
+  stele config set --topic orders retention.ms=3600000`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newConfigGet(e), newConfigSet(e))
 	return cmd

@@ -99,7 +99,7 @@ func (o *consumeOptions) clientOptions(progress *progress) ([]kgo.Opt, error) {
 	}
 	// Control records are asked for because they move the position: the end of a log
 	// may hold nothing else.
-	options := []kgo.Opt{kgo.FetchMaxWait(500 * time.Millisecond), kgo.MetadataMinAge(100 * time.Millisecond), kgo.ConsumeResetOffset(start), kgo.KeepControlRecords()}
+	options := []kgo.Opt{kgo.FetchMaxWait(500 * time.Millisecond), kgo.ConsumeResetOffset(start), kgo.KeepControlRecords()}
 	switch o.isolation {
 	case "read_committed":
 		options = append(options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
@@ -153,14 +153,19 @@ func (e *env) consume(cmd *cobra.Command, o consumeOptions) error {
 		return err
 	}
 	defer client.CloseAllowingRebalance() // leaves the group
+	ctx, cancel := d.guard(ctx)
+	defer cancel()
 	out := bufio.NewWriterSize(e.out, 64<<10)
 	var printed int64
 	for {
-		slice, cancel := context.WithTimeout(ctx, pollSlice)
+		slice, done := context.WithTimeout(ctx, pollSlice)
 		fetches := client.PollFetches(slice)
-		cancel()
-		if ctx.Err() != nil {
+		done()
+		if cmd.Context().Err() != nil {
 			return nil
+		}
+		if ctx.Err() != nil {
+			return d.explain(failed(what, ctx.Err()))
 		}
 		if err := fetchError(fetches); err != nil {
 			return d.explain(failed(what, err))

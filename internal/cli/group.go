@@ -17,8 +17,10 @@ func newGroup(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "group",
 		Short: "List, describe and delete consumer groups, and move their offsets",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  stele group list
+  stele group describe billing`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newGroupList(e), newGroupDescribe(e), newGroupDelete(e), newGroupReset(e))
 	return cmd

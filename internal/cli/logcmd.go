@@ -19,8 +19,10 @@ func newLog(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "log",
 		Short: "Look into the files of a data directory, and check them",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  stele log dump --records stele-data/orders-0
+  stele log verify stele-data`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newLogDump(e), newLogVerify(e))
 	return cmd

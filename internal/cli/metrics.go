@@ -80,11 +80,13 @@ func (n *node) collect(emit telemetry.Emit) {
 	for kind, count := range counts.LogEvents {
 		emit(counter("stele_log_events_total", "Truncations, moves of log start, recoveries and other events of logs."), float64(count), "event", strings.ReplaceAll(kind.String(), " ", "_"))
 	}
-	emit(counter("stele_isr_changes_total", "Committed changes of in-sync sets that this broker leads."), float64(counts.ISRShrinks), "change", "shrink")
-	emit(counter("stele_isr_changes_total", ""), float64(counts.ISRExpands), "change", "expand")
+	isr := counter("stele_isr_changes_total", "Committed changes of in-sync sets that this broker leads.")
+	emit(isr, float64(counts.ISRShrinks), "change", "shrink")
+	emit(isr, float64(counts.ISRExpands), "change", "expand")
 	emit(counter("stele_produce_timeouts_total", "Partitions of Produce requests that were not acknowledged in time."), float64(counts.ProduceTimeouts))
-	emit(counter("stele_epochs_refused_total", "Requests whose leader epoch was older (fenced) or newer (unknown) than the one here."), float64(counts.EpochsFenced), "why", "fenced")
-	emit(counter("stele_epochs_refused_total", ""), float64(counts.EpochsUnknown), "why", "unknown")
+	refused := counter("stele_epochs_refused_total", "Requests whose leader epoch was older (fenced) or newer (unknown) than the one here.")
+	emit(refused, float64(counts.EpochsFenced), "why", "fenced")
+	emit(refused, float64(counts.EpochsUnknown), "why", "unknown")
 	if !n.running.Load() {
 		return
 	}

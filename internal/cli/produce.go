@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -150,13 +149,13 @@ func (e *env) produce(cmd *cobra.Command, o produceOptions) error {
 		return err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithCancel(cmd.Context())
+	ctx, cancel := d.guard(cmd.Context())
 	defer cancel()
 
 	var result outcome
 	bar, finish := e.progress("produced")
 	scanner := bufio.NewScanner(in)
-	scanner.Buffer(make([]byte, 0, 64<<10), o.maxLine)
+	scanner.Buffer(make([]byte, 0, min(64<<10, o.maxLine)), o.maxLine)
 	for line := int64(1); scanner.Scan(); line++ {
 		record := &kgo.Record{Headers: headers, Partition: o.partition}
 		if err := o.fill(record, scanner.Text(), line); err != nil {

@@ -118,6 +118,7 @@ Start a node, then use any Kafka client, or the commands below:
 	root.AddCommand(
 		newServe(e), newTopic(e), newProduce(e), newConsume(e), newGroup(e), newConfig(e), newCluster(e), newLog(e),
 	)
+	e.addCompletions(root)
 	markUsage(root)
 	return root
 }

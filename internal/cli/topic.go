@@ -19,8 +19,11 @@ func newTopic(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "topic",
 		Short: "Create, list, describe, alter and delete topics",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  stele topic create orders --partitions 3
+  stele topic list
+  stele topic describe orders`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newTopicCreate(e), newTopicList(e), newTopicDescribe(e), newTopicAlter(e), newTopicDelete(e))
 	return cmd
@@ -48,7 +51,13 @@ func newTopicCreate(e *env) *cobra.Command {
 				if err != nil {
 					return failed("create topics", err)
 				}
-				awaitTopics(ctx, admin, results)
+				wanted := map[string]int{}
+				for topic, result := range results {
+					if result.Err == nil {
+						wanted[topic] = int(result.NumPartitions)
+					}
+				}
+				awaitPartitions(ctx, admin, wanted)
 				return e.created(results, topics, ifAbsent)
 			})
 		},
@@ -60,27 +69,25 @@ func newTopicCreate(e *env) *cobra.Command {
 	return cmd
 }
 
-// awaitTopics waits, for a few seconds at most, until the broker that is asked knows the
-// topics that were made and their leaders: the controller answers before brokers have
-// read what it wrote, and whoever creates a topic uses it next.
-func awaitTopics(ctx context.Context, admin *kadm.Client, results kadm.CreateTopicResponses) {
+// awaitPartitions waits, for a few seconds at most, until the broker that is asked knows
+// as many partitions of each topic as wanted, and leads them: the controller answers
+// before brokers have read what it wrote, and whoever makes a topic uses it next.
+func awaitPartitions(ctx context.Context, admin *kadm.Client, wanted map[string]int) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	var topics []string
-	for topic, result := range results {
-		if result.Err == nil {
-			topics = append(topics, topic)
-		}
-	}
-	for len(topics) > 0 {
-		ends, err := admin.ListEndOffsets(ctx, topics...)
+	for len(wanted) > 0 {
+		ends, err := admin.ListEndOffsets(ctx, slices.Collect(maps.Keys(wanted))...)
 		if err == nil && ends.Error() == nil {
-			return
+			for topic, partitions := range ends {
+				if len(partitions) >= wanted[topic] {
+					delete(wanted, topic)
+				}
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
@@ -339,6 +346,7 @@ func newTopicAlter(e *env) *cobra.Command {
 							return failed("alter topic "+topic, result.Err, result.ErrMessage)
 						}
 					}
+					awaitPartitions(ctx, admin, map[string]int{topic: partitions})
 				}
 				return e.done("altered", topic)
 			})
