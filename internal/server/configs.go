@@ -40,7 +40,7 @@ func (a *brokerAPI) describeConfigs(r *Request, req *kmsg.DescribeConfigsRequest
 			out.ErrorCode, out.ErrorMessage = protocol.Code, &message
 		}
 		for _, entry := range entries {
-			if asked.ConfigNames == nil || slices.Contains(asked.ConfigNames, entry.Name) {
+			if len(asked.ConfigNames) == 0 || slices.Contains(asked.ConfigNames, entry.Name) {
 				out.Configs = append(out.Configs, describedConfig(entry, req))
 			}
 		}
@@ -78,7 +78,7 @@ func (a *brokerAPI) configEntries(r *Request, asked *kmsg.DescribeConfigsRequest
 			return nil, kerr.ClusterAuthorizationFailed
 		}
 		if asked.ResourceName == "" {
-			return clusterDefaults(image), nil
+			return config.DescribeClusterBroker(image.Config(metadata.ConfigResource{Type: metadata.ResourceBroker})), nil
 		}
 		id, err := strconv.ParseInt(asked.ResourceName, 10, 32)
 		if err != nil {
@@ -100,19 +100,6 @@ func (a *brokerAPI) configEntries(r *Request, asked *kmsg.DescribeConfigsRequest
 
 func describe(err *kerr.Error, format string, args ...any) error {
 	return &describedError{code: err, message: fmt.Sprintf(format, args...)}
-}
-
-// clusterDefaults lists what was set for all brokers; nothing else has a place there.
-func clusterDefaults(image *metadata.Image) []config.Entry {
-	set := image.Config(metadata.ConfigResource{Type: metadata.ResourceBroker})
-	var entries []config.Entry
-	for _, entry := range (config.Layers{Cluster: set}).DescribeBroker() {
-		if _, ok := set[entry.Name]; ok {
-			entry.Synonyms = slices.DeleteFunc(entry.Synonyms, func(s config.Synonym) bool { return s.Source != config.DynamicDefaultBroker })
-			entries = append(entries, entry)
-		}
-	}
-	return entries
 }
 
 func describedConfig(entry config.Entry, req *kmsg.DescribeConfigsRequest) kmsg.DescribeConfigsResponseResourceConfig {
