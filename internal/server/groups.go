@@ -52,7 +52,9 @@ func (a *brokerAPI) coordinatorOf(r *Request, kind int8, key string) kmsg.FindCo
 		if !r.Authorize(security.Describe, security.Resource{Type: security.TransactionalID, Name: key}) {
 			return fail(kerr.TransactionalIDAuthorizationFailed)
 		}
-		return fail(kerr.CoordinatorNotAvailable) // there is no transaction coordinator here yet
+		// There is no transaction coordinator here yet. A retriable error would have clients
+		// ask for ever.
+		return fail(kerr.UnsupportedVersion)
 	default:
 		return fail(kerr.InvalidRequest)
 	}

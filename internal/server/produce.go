@@ -242,7 +242,7 @@ func (a *brokerAPI) initProducerID(r *Request, req *kmsg.InitProducerIDRequest) 
 			return resp
 		}
 		// There is no transaction coordinator here yet; FindCoordinator says the same.
-		resp.ErrorCode = kerr.CoordinatorNotAvailable.Code
+		resp.ErrorCode = kerr.UnsupportedVersion.Code
 		if !r.Authorize(security.Write, security.Resource{Type: security.TransactionalID, Name: *req.TransactionalID}) {
 			resp.ErrorCode = kerr.TransactionalIDAuthorizationFailed.Code
 		}
