@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -22,7 +23,9 @@ type memNetwork struct {
 	mu    sync.Mutex
 	hosts map[int32]*Host
 	cut   map[int32]bool
-	wg    sync.WaitGroup
+	// loseSnapshots is how many messages with a snapshot get lost yet; the sender is told.
+	loseSnapshots int
+	wg            sync.WaitGroup
 }
 
 // memTransport is one host's end of it.
@@ -36,6 +39,12 @@ func (t *memTransport) Send(to Voter, messages []*pb.Message) {
 	defer t.network.mu.Unlock()
 	target := t.network.hosts[to.VoterID]
 	if target == nil || t.network.cut[to.VoterID] || t.network.cut[t.self.NodeID] {
+		return
+	}
+	if t.network.loseSnapshots > 0 && slices.ContainsFunc(messages, func(m *pb.Message) bool { return m.GetType() == pb.MsgSnap }) {
+		t.network.loseSnapshots--
+		sender := t.network.hosts[t.self.NodeID]
+		t.network.wg.Go(func() { _ = sender.Unreachable(to) })
 		return
 	}
 	copies := make([]*pb.Message, len(messages))
@@ -205,6 +214,36 @@ func TestHostsSurviveTheirLeaders(t *testing.T) {
 		}
 		if !installed {
 			t.Error("nobody ever caught up by a snapshot: the test shows too little")
+		}
+	})
+}
+
+// A voter that needs a snapshot gets one though the first two were lost on the way, as the transport reported.
+func TestLostSnapshotIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tc := newTestCluster(t, Config{SegmentBytes: 1 << 13, Snapshots: SnapshotRules{BytesBetween: 2000, RetentionBytes: 4000}})
+		defer tc.close()
+		leader, _ := tc.leader()
+		lagging := leader%3 + 1
+		tc.kill(lagging)
+		start := func() int64 {
+			_, h := tc.leader()
+			view := h.node.store.log.View()
+			defer view.Release()
+			return view.LogStartOffset
+		}
+		for i := 0; start() == 0 && i < 500; i++ {
+			tc.change(fmt.Sprint("topic-", i%20), fmt.Sprint(i))
+		}
+		tc.network.mu.Lock()
+		tc.network.loseSnapshots = 2
+		tc.network.mu.Unlock()
+		tc.start(lagging)
+		tc.agree()
+		tc.network.mu.Lock()
+		defer tc.network.mu.Unlock()
+		if tc.network.loseSnapshots > 0 {
+			t.Error("no snapshot was sent: the test shows nothing")
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -265,6 +266,18 @@ func TestM007_retention(t *testing.T) {
 	view := h.node.store.log.View()
 	start := view.LogStartOffset
 	view.Release()
+	swept := make(chan error, 1)
+	if err := h.post(func() error { swept <- h.keeper.sweep(time.Now().Add(2 * time.Minute)); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-swept; err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entriesOf(t, fs) {
+		if strings.HasSuffix(e.Name(), ".deleted") {
+			t.Errorf("%s is still there", e.Name())
+		}
+	}
 	closeHost(t, h)
 	if start == 0 {
 		t.Errorf("log still starts at 0 with snapshots %v", snapshots)
@@ -289,6 +302,15 @@ func TestM007_retention(t *testing.T) {
 		}
 	}
 	sameImage(t, h.Committed(), image)
+}
+
+func entriesOf(t testing.TB, fs vfs.FS) []os.DirEntry {
+	t.Helper()
+	entries, err := fs.ReadDir(testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries
 }
 
 // M-008: whatever file operation is the last before a kill, also in the middle of a snapshot, the node starts again,

@@ -203,8 +203,9 @@ func (k *keeper) retire(now time.Time) error {
 	return k.remove(oldest, now)
 }
 
-// sweep removes retired snapshots whose time has come.
+// sweep removes retired snapshots, and segments, whose time has come.
 func (k *keeper) sweep(now time.Time) error {
+	k.store.log.DeleteDue(now)
 	for len(k.retired) > 0 && !now.Before(k.retired[0].due) {
 		if err := k.fs.Remove(k.retired[0].name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

@@ -479,6 +479,36 @@ func TestMessagesThatCannotBeStoredAreRefused(t *testing.T) {
 	}
 }
 
+// What a killed process had written and not synced is synced when the log opens: raft tells the others how far this
+// log reaches without writing anything more.
+func TestUnsyncedEntriesAreSyncedAtOpen(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	formatTest(t, fs, testVoter(1), testVoters(1, 2))
+	s, err := openTest(fs, testVoter(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	saveEntries(t, s, 1, mappingEntry{2, 1})
+	if err := s.append([]*pb.Entry{{Index: new(uint64(3)), Term: new(uint64(1))}}); err != nil {
+		t.Fatal(err)
+	}
+	again, err := openTest(fs, testVoter(1)) // the kernel has what the first one wrote
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last, _ := again.LastIndex(); last != 3 {
+		t.Fatalf("last index %d", last)
+	}
+	left, err := openTest(fs.CrashClone(vfs.LoseUnsynced, 0), testVoter(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last, _ := left.LastIndex(); last != 3 {
+		t.Errorf("the log reached to index 3, after a loss of power to %d", last)
+	}
+}
+
 // An append that rolled, of which a crash lost the end of one segment but not the next: nothing of it was ever
 // acknowledged, and the log ends before the gap.
 func TestGapLeftByACrashIsCut(t *testing.T) {

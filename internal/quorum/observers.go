@@ -20,6 +20,9 @@ import (
 // observerExpiry is how long a silent observer stays in DescribeQuorum's list.
 const observerExpiry = 5 * time.Minute
 
+// maxObservers bounds the list: who asks says himself who he is, as often and as differently as he likes.
+const maxObservers = 10_000
+
 // maxFetchBytes bounds one answer, whatever the request allows.
 const maxFetchBytes = 8 << 20
 
@@ -239,7 +242,13 @@ func (o *observers) note(req *kmsg.FetchRequest, offset int64, status *Status) {
 	now := o.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	seen := o.seen[key]
+	seen, known := o.seen[key]
+	if !known && len(o.seen) >= maxObservers {
+		o.expire(now)
+		if len(o.seen) >= maxObservers {
+			return
+		}
+	}
 	switch {
 	case offset >= status.HighWatermark:
 		seen.lastCaughtUp = now
@@ -254,12 +263,9 @@ func (o *observers) note(req *kmsg.FetchRequest, offset int64, status *Status) {
 func (o *observers) list() []kmsg.DescribeQuorumResponseTopicPartitionReplicaState {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.expire(o.now())
 	var out []kmsg.DescribeQuorumResponseTopicPartitionReplicaState
 	for key, seen := range o.seen {
-		if o.now().Sub(seen.lastFetch) > observerExpiry {
-			delete(o.seen, key)
-			continue
-		}
 		r := kmsg.NewDescribeQuorumResponseTopicPartitionReplicaState()
 		r.ReplicaID, r.ReplicaDirectoryID, r.LogEndOffset = key.id, key.directory, seen.fetchOffset
 		r.LastFetchTimestamp, r.LastCaughtUpTimestamp = seen.lastFetch.UnixMilli(), -1
@@ -272,6 +278,15 @@ func (o *observers) list() []kmsg.DescribeQuorumResponseTopicPartitionReplicaSta
 		return int(a.ReplicaID) - int(b.ReplicaID)
 	})
 	return out
+}
+
+// expire drops the observers that have been silent. mu is held.
+func (o *observers) expire(now time.Time) {
+	for key, seen := range o.seen {
+		if now.Sub(seen.lastFetch) > observerExpiry {
+			delete(o.seen, key)
+		}
+	}
 }
 
 // forget drops the list, when leadership is won or lost.

@@ -387,6 +387,14 @@ func TestDescribeQuorum(t *testing.T) {
 		if p = describe(); len(p.Observers) != 1 || p.Observers[0].LastCaughtUpTimestamp != time.Now().UnixMilli() {
 			t.Errorf("observers %+v", p.Observers)
 		}
+		for i := range int32(maxObservers + 10) {
+			stranger := fetchRequest(17, 1, 0, 0)
+			stranger.ReplicaState.ID = 1000 + i
+			h.observers.note(stranger, 0, h.Status())
+		}
+		if p = describe(); len(p.Observers) != maxObservers {
+			t.Errorf("%d observers are listed", len(p.Observers))
+		}
 		<-time.After(observerExpiry + time.Second)
 		if p = describe(); len(p.Observers) != 0 {
 			t.Errorf("observers after five minutes: %+v", p.Observers)

@@ -139,7 +139,12 @@ func (s *storage) load() error {
 	if s.runs.lastTerm() > s.state.term {
 		return fmt.Errorf("metadata log has entries of epoch %d, the quorum state is of epoch %d", s.runs.lastTerm(), s.state.term)
 	}
-	return nil
+	if s.runs.lastIndex() == s.state.snapshot.Index {
+		return nil
+	}
+	// A process that was killed between writing and syncing left entries that a loss of power could still take. Raft
+	// answers for all that is here from now on.
+	return s.log.Flush()
 }
 
 func (s *storage) lost(endOffset int64, lastIndex uint64) error {

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
@@ -42,10 +43,12 @@ func (h *Host) Receive(peer Identity, messages []*pb.Message) error {
 	})
 }
 
-// Unreachable says that messages to that voter were lost.
+// Unreachable says that messages to that voter were lost. A snapshot may have been among them: raft sends that voter
+// nothing else until it hears what became of it.
 func (h *Host) Unreachable(v Voter) error {
 	return h.post(func() error {
 		h.node.raft.ReportUnreachable(raftIDOf(v))
+		h.node.raft.ReportSnapshot(raftIDOf(v), raft.SnapshotFailure)
 		return nil
 	})
 }
