@@ -69,6 +69,9 @@ type Log struct {
 	sealedSize int64        // bytes in the others
 	activeMeta activeMeta
 
+	takenBackTold   time.Time // when an append that was taken back was last told of
+	takenBackHidden int       // and how many since were not
+
 	logStart, leo, hw int64
 	epochs            epoch.Cache
 	epochsStale       bool // the checkpoint file does not hold epochs yet
@@ -264,11 +267,31 @@ func (l *Log) event(e Event) {
 	if last, ok := l.epochs.Latest(); ok {
 		e.LeaderEpoch = last.Epoch
 	}
-	l.o.Logger.Log(context.Background(), e.level(), e.Kind.String(), "topic", e.Topic, "partition", e.Partition, "from", e.From, "to", e.To,
-		"leaderEpoch", e.LeaderEpoch, "bytes", e.Bytes, "cause", e.Cause)
+	level, more := e.level(), []any(nil)
+	if e.Kind == EventAppendTakenBack {
+		level, more = l.takenBackLine(level)
+	}
+	l.o.Logger.Log(context.Background(), level, e.Kind.String(), append([]any{"topic", e.Topic, "partition", e.Partition, "from", e.From, "to", e.To,
+		"leaderEpoch", e.LeaderEpoch, "bytes", e.Bytes, "cause", e.Cause}, more...)...)
 	if l.o.OnEvent != nil {
 		l.o.OnEvent(e)
 	}
+}
+
+// takenBackLine keeps a full disk under producers that try again from filling the log: one line in a second is told,
+// with how many were not.
+func (l *Log) takenBackLine(level slog.Level) (slog.Level, []any) {
+	now := l.now()
+	if now.Sub(l.takenBackTold) < time.Second {
+		l.takenBackHidden++
+		return slog.LevelDebug, nil
+	}
+	hidden := l.takenBackHidden
+	l.takenBackTold, l.takenBackHidden = now, 0
+	if hidden == 0 {
+		return level, nil
+	}
+	return level, []any{"notTold", hidden}
 }
 
 // RecoveryPoint is the offset below which everything is known to be on disk.
