@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -203,5 +204,33 @@ func (e *env) setConfigs(ctx context.Context, admin *kadm.Client, target configT
 	if dryRun {
 		return e.done("checked", target.String())
 	}
+	awaitConfigs(ctx, admin, target, changes)
 	return e.done("changed", target.String())
+}
+
+// awaitConfigs waits, for a second at most, until the broker that is asked has read the
+// change from the metadata log, so that whoever made it sees it.
+func awaitConfigs(ctx context.Context, admin *kadm.Client, target configTarget, changes []kadm.AlterConfig) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for {
+		entries, err := describeConfigs(ctx, admin, target)
+		shown := map[string]kadm.Config{}
+		for _, entry := range entries {
+			shown[entry.Key] = entry
+		}
+		pending := slices.ContainsFunc(changes, func(c kadm.AlterConfig) bool {
+			entry, ok := shown[c.Name]
+			dynamic := ok && (entry.Source == kmsg.ConfigSourceDynamicTopicConfig || entry.Source == kmsg.ConfigSourceDynamicBrokerConfig || entry.Source == kmsg.ConfigSourceDynamicDefaultBrokerConfig)
+			return dynamic != (c.Op == kadm.SetConfig) || dynamic && !entry.Sensitive && entry.MaybeValue() != *c.Value
+		})
+		if err == nil && !pending {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }

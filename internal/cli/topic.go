@@ -452,6 +452,7 @@ func alterTopicConfigs(ctx context.Context, admin *kadm.Client, topic string, ch
 			return failed("alter topic "+topic, result.Err, result.ErrMessage)
 		}
 	}
+	awaitConfigs(ctx, admin, configTarget{topic: topic}, changes)
 	return nil
 }
 
