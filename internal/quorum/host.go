@@ -357,6 +357,12 @@ func (h *Host) run() error {
 				return err
 			}
 		case <-timer.C:
+			// What waits comes before the clock: a heartbeat that is in the queue is a sign of life.
+			select {
+			case r := <-h.queue:
+				asked = h.collect(r)
+			default:
+			}
 		}
 		now := h.o.Now()
 		if !now.Before(nextTick) {
