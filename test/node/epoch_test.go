@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -62,70 +63,66 @@ func TestE001_new_topic(t *testing.T) {
 	c.wantEpochEnd(tp, 0, 0, epochEnd{0, 0, 10})
 }
 
-// readHistory is one node with histories that nobody changes but by deleting records of
-// their own.
-func readHistory(t *testing.T) {
-	n := start(t)
-	made := writeHistory(t, n, "plain", "deleted", "deleted-more", "deleted-all", "session")
-	for _, test := range []struct {
-		name string
-		run  func(t *testing.T, c *client, made map[string]history)
-	}{
-		{"E002_each_epoch_ends_where_the_next_begins", testE002},
-		{"E003_epoch_never_used", testE003},
-		{"E004_epoch_unknown", testE004},
-		{"E005_after_DeleteRecords", testE005},
-		{"E006_current_epoch_is_checked", testE006},
-		{"E010_versions", testE010},
-		{"E019_batches_carry_their_epoch", testE019},
-		{"E020_fenced_names_the_leader", testE020},
-		{"E021_at_and_above_the_end", testE021},
-		{"E022_below_the_log_start", testE022},
-		{"E023_divergence", testE023},
-		{"E024_divergence_below_the_log_start", testE024},
-		{"E025_divergence_above_the_end", testE025},
-		{"E026_divergence_in_a_session", testE026},
-		{"E032_special_offsets", testE032},
-		{"E034_offsets_by_time", testE034},
-		{"E038_ListOffsets_checks_the_epoch", testE038},
-		{"E040_all_deleted", testE040},
-		{"B044_session_remembers_the_epoch", testB044},
-		{"B092_end_offsets_of_epochs", testB092},
-	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, n.dial(t), made) })
+var past struct {
+	once   sync.Once
+	n      *node
+	made   map[string]history
+	failed bool
+}
+
+// histories is one node with histories that are only read, but for those in which a test deletes records: such a
+// test has one to itself. The node is shared, and ends with the tests.
+func histories(t *testing.T) (*client, map[string]history) {
+	t.Helper()
+	if os.Getenv("STELE_NODE_TARGET") != "" {
+		t.Skip("needs a node of its own")
 	}
+	past.once.Do(func() {
+		past.failed = true
+		n := &node{dir: filepath.Join(buildDir, "history")}
+		n.run(t)
+		past.n = n
+		past.made = writeHistory(t, n, "plain", "deleted-5", "deleted-22", "deleted-24", "deleted-92", "deleted-all", "session", "session-epoch")
+		past.failed = false
+	})
+	if past.failed {
+		t.Fatal("the history could not be written")
+	}
+	return past.n.dial(t), past.made
 }
 
-// TestHistory runs the cases that read a log of three epochs.
-func TestHistory(t *testing.T) {
+// TestE002_each_epoch_ends_where_the_next_begins: with epochs a, b and c from 0, 10 and 15, each ends where the next begins, and c at 20.
+func TestE002_each_epoch_ends_where_the_next_begins(t *testing.T) {
 	t.Parallel()
-	readHistory(t)
-}
-
-// E-002: with epochs a, b and c from 0, 10 and 15, each ends where the next begins, and c at 20.
-func testE002(t *testing.T, c *client, made map[string]history) {
+	c, made := histories(t)
 	h := made["plain"]
 	c.wantEpochEnd(h.topic, h.c, h.a, epochEnd{0, h.a, 10})
 	c.wantEpochEnd(h.topic, h.c, h.b, epochEnd{0, h.b, 15})
 	c.wantEpochEnd(h.topic, h.c, h.c, epochEnd{0, h.c, 20})
 }
 
-// E-003: an epoch between a and b that wrote nothing ends where a ends.
-func testE003(t *testing.T, c *client, made map[string]history) {
+// TestE003_epoch_never_used: an epoch between a and b that wrote nothing ends where a ends.
+func TestE003_epoch_never_used(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
 	h := made["plain"]
 	c.wantEpochEnd(h.topic, h.c, h.a+1, epochEnd{0, h.a, 10})
 }
 
-// E-004: an epoch above the current one, and none at all, are answered with (-1, -1) and no error.
-func testE004(t *testing.T, c *client, made map[string]history) {
+// TestE004_epoch_unknown: an epoch above the current one, and none at all, are answered with (-1, -1) and no error.
+func TestE004_epoch_unknown(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
 	h := made["plain"]
 	c.wantEpochEnd(h.topic, h.c, h.c+1, epochEnd{0, -1, -1})
 	c.wantEpochEnd(h.topic, h.c, -1, epochEnd{0, -1, -1})
 }
 
-// E-005: DeleteRecords moves the end of an epoch that lies wholly below the log start to it.
-func testE005(t *testing.T, c *client, made map[string]history) {
-	h := made["deleted-more"]
+// TestE005_after_DeleteRecords: DeleteRecords moves the end of an epoch that lies wholly below the log start to it.
+func TestE005_after_DeleteRecords(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
+	h := made["deleted-5"]
 	c.mustDeleteRecords(h.topic, 12)
 	c.wantEpochEnd(h.topic, h.c, h.a, epochEnd{0, h.a, 12})
 	c.wantEpochEnd(h.topic, h.c, h.b, epochEnd{0, h.b, 15})
@@ -134,8 +131,10 @@ func testE005(t *testing.T, c *client, made map[string]history) {
 	c.wantEpochEnd(h.topic, h.c, h.b, epochEnd{0, h.b, 15})
 }
 
-// E-006: a current epoch that is too old is fenced, too new is unknown, -1 is not checked, -2 is older.
-func testE006(t *testing.T, c *client, made map[string]history) {
+// TestE006_current_epoch_is_checked: a current epoch that is too old is fenced, too new is unknown, -1 is not checked, -2 is older.
+func TestE006_current_epoch_is_checked(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
 	h := made["plain"]
 	c.wantEpochEnd(h.topic, h.c-1, h.a, epochEnd{74, -1, -1})
 	c.wantEpochEnd(h.topic, h.c+1, h.a, epochEnd{75, -1, -1})
@@ -143,8 +142,10 @@ func testE006(t *testing.T, c *client, made map[string]history) {
 	c.wantEpochEnd(h.topic, -2, h.a, epochEnd{74, -1, -1})
 }
 
-// E-010: OffsetForLeaderEpoch v2, which has no replica id, answers as v4 does; v1 closes the connection.
-func testE010(t *testing.T, c *client, made map[string]history) {
+// TestE010_versions: OffsetForLeaderEpoch v2, which has no replica id, answers as v4 does; v1 closes the connection.
+func TestE010_versions(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
 	h := made["plain"]
 	for version := int16(2); version <= 4; version++ {
 		if got, want := c.offsetForEpoch(version, h.topic, 0, h.c, h.b), (epochEnd{0, h.b, 15}); got != want {
@@ -195,7 +196,7 @@ func (c *client) wantEnds(h history) {
 	c.wantEpochEnd(h.topic, now, h.c, epochEnd{0, h.c, 20})
 }
 
-// TestE011_checkpoint_lost: the checkpoint lists the three epochs in order; deleted while the node is
+// TestE011_E012_E013_checkpoint_lost_damaged_killed: the checkpoint lists the three epochs in order; deleted while the node is
 // down, it is rebuilt and the ends of all epochs are as before. A damaged one is set aside (E-012), and
 // a kill -9 changes nothing either (E-013).
 func TestE011_E012_E013_checkpoint_lost_damaged_killed(t *testing.T) {
@@ -279,8 +280,10 @@ func TestE017_killed_and_back(t *testing.T) {
 	}
 }
 
-// E-019: batches carry the epoch in which they were appended, whatever the producer put there.
-func testE019(t *testing.T, c *client, made map[string]history) {
+// TestE019_batches_carry_their_epoch: batches carry the epoch in which they were appended, whatever the producer put there.
+func TestE019_batches_carry_their_epoch(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
 	h := made["plain"]
 	var got []string
 	for _, b := range batches(t, c.stored(h.topic, 0)) {
@@ -298,9 +301,11 @@ func testE019(t *testing.T, c *client, made map[string]history) {
 	}
 }
 
-// E-020: from v16 on, a fetch with an old epoch is told the leader, its epoch and its address; below, only
+// TestE020_fenced_names_the_leader: from v16 on, a fetch with an old epoch is told the leader, its epoch and its address; below, only
 // the code. An unknown epoch names no leader.
-func testE020(t *testing.T, c *client, made map[string]history) {
+func TestE020_fenced_names_the_leader(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
 	h := made["plain"]
 	for _, version := range []int16{9, 11, 12, 13, 15, 16, 17, 18} {
 		where := at(h.topic, 0)
@@ -325,8 +330,10 @@ func testE020(t *testing.T, c *client, made map[string]history) {
 	}
 }
 
-// E-032: the end comes with the leader's epoch, the start with the first; nothing is tiered.
-func testE032(t *testing.T, c *client, made map[string]history) {
+// TestE032_special_offsets: the end comes with the leader's epoch, the start with the first; nothing is tiered.
+func TestE032_special_offsets(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
 	h := made["plain"]
 	c.wantOffset(h.topic, -1, found{20, -1, h.c})
 	c.wantOffset(h.topic, -2, found{0, -1, h.a})
@@ -335,16 +342,20 @@ func testE032(t *testing.T, c *client, made map[string]history) {
 	c.wantOffset(h.topic, -6, found{-1, -1, -1})
 }
 
-// E-034: a time is found with its record's epoch; one later than all is not found.
-func testE034(t *testing.T, c *client, made map[string]history) {
+// TestE034_offsets_by_time: a time is found with its record's epoch; one later than all is not found.
+func TestE034_offsets_by_time(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
 	h := made["plain"]
 	c.wantOffset(h.topic, stamp+12, found{12, stamp + 12, h.b})
 	c.wantOffset(h.topic, stamp+20, found{-1, -1, -1})
 	c.wantOffset(h.topic, 0, found{0, stamp, h.a})
 }
 
-// E-038: ListOffsets with an epoch too old or too new is refused, from the version on that has one.
-func testE038(t *testing.T, c *client, made map[string]history) {
+// TestE038_ListOffsets_checks_the_epoch: ListOffsets with an epoch too old or too new is refused, from the version on that has one.
+func TestE038_ListOffsets_checks_the_epoch(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
 	h := made["plain"]
 	for version := int16(4); version <= 11; version++ {
 		for _, test := range []struct {
@@ -359,24 +370,29 @@ func testE038(t *testing.T, c *client, made map[string]history) {
 	}
 }
 
-// E-040: with every record deleted, the start is the end, and both carry the current epoch.
-func testE040(t *testing.T, c *client, made map[string]history) {
+// TestE040_all_deleted: with every record deleted, the start is the end, and both carry the current epoch.
+func TestE040_all_deleted(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
 	h := made["deleted-all"]
 	c.mustDeleteRecords(h.topic, 20)
 	c.wantOffset(h.topic, -2, found{20, -1, h.c})
 	c.wantOffset(h.topic, -1, found{20, -1, h.c})
 }
 
-// B-092: end offsets of known, skipped and unknown epochs, below the log start, and under a wrong current
+// TestB092_end_offsets_of_epochs: end offsets of known, skipped and unknown epochs, below the log start, and under a wrong current
 // epoch.
-func testB092(t *testing.T, c *client, made map[string]history) {
+func TestB092_end_offsets_of_epochs(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
 	h := made["plain"]
 	for asked, want := range map[int32]epochEnd{
 		h.a: {0, h.a, 10}, h.b - 1: {0, h.a, 10}, h.b: {0, h.b, 15}, h.c - 1: {0, h.b, 15}, h.c: {0, h.c, 20}, h.c + 1: {0, -1, -1}, -1: {0, -1, -1},
 	} {
 		c.wantEpochEnd(h.topic, h.c, asked, want)
 	}
-	deleted := made["deleted-more"] // from 15 on, by E-005
+	deleted := made["deleted-92"]
+	c.mustDeleteRecords(deleted.topic, 15)
 	c.wantEpochEnd(deleted.topic, deleted.c, deleted.a, epochEnd{0, deleted.a, 15})
 	c.wantEpochEnd(deleted.topic, deleted.c-1, deleted.a, epochEnd{74, -1, -1})
 	c.wantEpochEnd(deleted.topic, deleted.c+5, deleted.a, epochEnd{75, -1, -1})

@@ -7,8 +7,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// E-021: a fetch at the end is empty after the wait; one above it is out of range, and all offsets are -1.
-func testE021(t *testing.T, c *client, made map[string]history) {
+// TestE021_at_and_above_the_end: a fetch at the end is empty after the wait; one above it is out of range, and all offsets are -1.
+func TestE021_at_and_above_the_end(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
 	h := made["plain"]
 	req := fetchRequest(at(h.topic, 20))
 	req.MaxWaitMillis = 150
@@ -27,9 +29,11 @@ func testE021(t *testing.T, c *client, made map[string]history) {
 	}
 }
 
-// E-022: after DeleteRecords(12) offset 11 is out of range and 12 has records.
-func testE022(t *testing.T, c *client, made map[string]history) {
-	h := made["deleted"]
+// TestE022_below_the_log_start: after DeleteRecords(12) offset 11 is out of range and 12 has records.
+func TestE022_below_the_log_start(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
+	h := made["deleted-22"]
 	c.mustDeleteRecords(h.topic, 12)
 	if p := c.fetch(12, at(h.topic, 11)); p.ErrorCode != 1 {
 		t.Errorf("below the log start: error %d, want 1", p.ErrorCode)
@@ -61,9 +65,11 @@ func (c *client) wantDivergence(h history, offset int64, last int32, want diverg
 	}
 }
 
-// E-023: a fetcher whose last epoch ended below its offset is told where; one above every epoch is out of
+// TestE023_divergence: a fetcher whose last epoch ended below its offset is told where; one above every epoch is out of
 // range; one that agrees gets records.
-func testE023(t *testing.T, c *client, made map[string]history) {
+func TestE023_divergence(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
 	h := made["plain"]
 	c.wantDivergence(h, 20, h.c, divergence{0, -1, -1, false})
 	c.wantDivergence(h, 20, h.b, divergence{0, h.b, 15, false})
@@ -83,24 +89,31 @@ func testE023(t *testing.T, c *client, made map[string]history) {
 	}
 }
 
-// E-024: below the log start a fetch is out of range even where its epoch diverges as well (KAFKA-12996).
-func testE024(t *testing.T, c *client, made map[string]history) {
-	h := made["deleted"] // from 12 on, by E-022
+// TestE024_divergence_below_the_log_start: below the log start a fetch is out of range even where its epoch diverges as well (KAFKA-12996).
+func TestE024_divergence_below_the_log_start(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
+	h := made["deleted-24"]
+	c.mustDeleteRecords(h.topic, 12)
 	c.wantDivergence(h, 13, h.c-1, divergence{0, h.b, 15, false})
 	c.wantDivergence(h, 11, h.c-1, divergence{1, -1, -1, false})
 }
 
-// E-025: above the end a fetcher with the current epoch diverges at the end; without an epoch it is out of
+// TestE025_divergence_above_the_end: above the end a fetcher with the current epoch diverges at the end; without an epoch it is out of
 // range.
-func testE025(t *testing.T, c *client, made map[string]history) {
+func TestE025_divergence_above_the_end(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
 	h := made["plain"]
 	c.wantDivergence(h, 25, h.c, divergence{0, h.c, 20, false})
 	c.wantDivergence(h, 25, -1, divergence{1, -1, -1, false})
 }
 
-// E-026: an incremental session reports a divergence in every answer while it lasts, and leaves the
+// TestE026_divergence_in_a_session: an incremental session reports a divergence in every answer while it lasts, and leaves the
 // partition out once the fetcher has corrected itself and nothing changes.
-func testE026(t *testing.T, c *client, made map[string]history) {
+func TestE026_divergence_in_a_session(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
 	h := made["session"]
 	where := at(h.topic, 20)
 	where.last = h.b
@@ -119,10 +132,12 @@ func testE026(t *testing.T, c *client, made map[string]history) {
 	}
 }
 
-// B-044: the leader epoch given when a session began is checked in later fetches that do not repeat it; a
+// TestB044_session_remembers_the_epoch: the leader epoch given when a session began is checked in later fetches that do not repeat it; a
 // plain fetch with an older or newer epoch is refused, and -1 skips the check.
-func testB044(t *testing.T, c *client, made map[string]history) {
-	h := made["session"]
+func TestB044_session_remembers_the_epoch(t *testing.T) {
+	t.Parallel()
+	c, made := histories(t)
+	h := made["session-epoch"]
 	for epoch, want := range map[int32]int16{h.c - 1: 74, h.c + 5: 75, -1: 0, h.c: 0} {
 		where := at(h.topic, 0)
 		where.epoch = epoch

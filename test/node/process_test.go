@@ -33,8 +33,10 @@ func TestMain(m *testing.M) {
 	}
 	buildDir = dir
 	status := m.Run()
-	if common.n != nil {
-		common.n.kill()
+	for _, n := range []*node{common.n, past.n} {
+		if n != nil {
+			n.kill()
+		}
 	}
 	_ = os.RemoveAll(dir)
 	os.Exit(status)
