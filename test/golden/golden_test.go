@@ -29,7 +29,7 @@ type rec struct {
 }
 
 type topicState struct {
-	ID            kadm.TopicID
+	ID            string
 	LogStart, End int64
 	Configs       map[string]string `json:",omitempty"`
 	Records       []rec
@@ -78,7 +78,7 @@ func observe(t *testing.T, n *node, topics ...string) state {
 	for _, topic := range topics {
 		startAt, _ := starts.Lookup(topic, 0)
 		endAt, _ := ends.Lookup(topic, 0)
-		got := topicState{ID: meta.Topics[topic].ID, LogStart: startAt.Offset, End: endAt.Offset, Configs: map[string]string{}}
+		got := topicState{ID: meta.Topics[topic].ID.String(), LogStart: startAt.Offset, End: endAt.Offset, Configs: map[string]string{}}
 		for _, resource := range configs {
 			for _, entry := range resource.Configs {
 				if resource.Name == topic && entry.Source.String() == "DYNAMIC_TOPIC_CONFIG" {
