@@ -72,8 +72,12 @@ func (a *brokerAPI) metadataTopic(r *Request, image *metadata.Image, req *kmsg.M
 	var topic *metadata.Topic
 	var found bool
 	if byID {
-		if topic, found = image.TopicByID(wanted.TopicID); !found || !r.mayTopic(security.Describe, topic.Name) {
-			return failedTopic(&kmsg.MetadataRequestTopic{TopicID: wanted.TopicID}, kerr.UnknownTopicID)
+		unnamed := &kmsg.MetadataRequestTopic{TopicID: wanted.TopicID}
+		switch topic, found = image.TopicByID(wanted.TopicID); {
+		case !found:
+			return failedTopic(unnamed, kerr.UnknownTopicID)
+		case !r.mayTopic(security.Describe, topic.Name):
+			return failedTopic(unnamed, kerr.TopicAuthorizationFailed) // an id is no secret, a name is
 		}
 		return describeTopic(r, image, topic, req)
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -230,6 +231,74 @@ func TestDescribeCluster_every_version(t *testing.T) {
 		}
 		if got.ErrorCode != 0 || got.ControllerID != 1 || len(got.Brokers) != 1 || got.Brokers[0].NodeID != 1 || got.EndpointType != 2 {
 			t.Errorf("controller v%d: %+v", version, got)
+		}
+	}
+}
+
+func TestM058_replicas_that_are_away(t *testing.T) {
+	// A partition whose only replica is fenced has no leader (5), keeps its ISR and shows it offline; v0 leaves out replicas that are away and says 9; a leader without this listener is 72, up to v5 5.
+	t.Parallel()
+	n := start(t)
+	c := n.dial(t)
+	gone, elsewhere := n.shadow(t, 77), n.shadow(t, 78)
+	for _, s := range []*shadow{gone, elsewhere} {
+		req := s.registration()
+		if s == elsewhere {
+			req.Listeners[0].Name = "ELSEWHERE"
+		}
+		resp := do[*kmsg.BrokerRegistrationResponse](s.client, 4, req)
+		if s.epoch = resp.BrokerEpoch; resp.ErrorCode != 0 {
+			t.Fatalf("register: %d", resp.ErrorCode)
+		}
+		if got := s.heartbeat(1<<40, false, false); got.IsFenced {
+			t.Fatalf("%+v", got)
+		}
+	}
+	made := c.create(7, false,
+		wanted{name: "alone", assignments: map[int32][]int32{0: {77}}},
+		wanted{name: "both", assignments: map[int32][]int32{0: {1, 77}}},
+		wanted{name: "elsewhere", assignments: map[int32][]int32{0: {78}}})
+	if made["alone"] != 0 || made["both"] != 0 || made["elsewhere"] != 0 {
+		t.Fatalf("%v", made)
+	}
+	gone.heartbeat(1<<40, true, false)
+	c.eventually("the fenced leader is gone", func() bool {
+		p := c.named(12, false, "alone").Topics[0].Partitions
+		return len(p) == 1 && p[0].Leader == -1
+	})
+	for version := int16(0); version <= 13; version++ {
+		for _, found := range c.named(version, false, "alone", "both", "elsewhere").Topics {
+			p := found.Partitions[0]
+			offline := func(want ...int32) bool { return version < 5 || slices.Equal(p.OfflineReplicas, want) }
+			switch *found.Topic {
+			case "alone":
+				wantISR := []int32{77}
+				if version == 0 {
+					wantISR = nil
+				}
+				if p.Leader != -1 || p.ErrorCode != 5 || version >= 7 && p.LeaderEpoch != 1 || !slices.Equal(p.ISR, wantISR) || !offline(77) {
+					t.Errorf("v%d alone: %+v", version, p)
+				}
+			case "both":
+				wantReplicas, wantCode := []int32{1, 77}, int16(0)
+				if version == 0 {
+					wantReplicas, wantCode = []int32{1}, 9
+				}
+				if p.Leader != 1 || p.ErrorCode != wantCode || !slices.Equal(p.Replicas, wantReplicas) || !slices.Equal(p.ISR, []int32{1}) || !offline(77) {
+					t.Errorf("v%d both: %+v", version, p)
+				}
+			case "elsewhere":
+				wantCode := int16(5)
+				if version >= 6 {
+					wantCode = 72
+				}
+				if p.Leader != -1 || p.ErrorCode != wantCode || version >= 7 && p.LeaderEpoch != 0 || !offline(78) {
+					t.Errorf("v%d elsewhere: %+v", version, p)
+				}
+			}
+		}
+		if got := c.named(max(version, 1), false); got.ControllerID != 1 || len(got.Brokers) != 1 {
+			t.Errorf("v%d: controller %d, %d brokers", version, got.ControllerID, len(got.Brokers))
 		}
 	}
 }
