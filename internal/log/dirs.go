@@ -383,6 +383,10 @@ func (d *Dirs) Create(tp TopicPartition, topicID [16]byte, c Config, path string
 		if err := d.dropFromCheckpoints(ld, tp); err != nil {
 			return nil, err
 		}
+	} else {
+		ld.mu.Lock()
+		ld.unopened[tp] = true // until it is open its positions stay
+		ld.mu.Unlock()
 	}
 	l, err := Open(d.options(ld, tp, dir, topicID, c))
 	if err != nil {

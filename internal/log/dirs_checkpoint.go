@@ -91,11 +91,17 @@ func (d *Dirs) writePositions(ld *logDir) error {
 	return d.saveCheckpoint(ld, LogStartCheckpoint, &ld.logStarts, (*Log).LogStartToSave)
 }
 
-// saveCheckpoint writes one checkpoint file unless it holds the same already. Partitions that are not open (yet, or
-// because they could not be) keep what the file said. writeMu is held.
+// saveCheckpoint writes one checkpoint file unless it holds the same already. Partitions that are not open yet, or
+// could not be, keep what the file said; those that are gone lose it. writeMu is held.
 func (d *Dirs) saveCheckpoint(ld *logDir, name string, saved *map[TopicPartition]int64, value func(*Log) (int64, bool)) error {
+	d.mu.Lock()
+	loaded := d.loaded
+	d.mu.Unlock()
 	ld.mu.Lock()
 	next := maps.Clone(*saved)
+	if loaded {
+		maps.DeleteFunc(next, func(tp TopicPartition, _ int64) bool { return !ld.unopened[tp] })
+	}
 	ld.mu.Unlock()
 	for _, l := range d.Logs() {
 		if d.dirOf(l) != ld {
@@ -126,7 +132,7 @@ func (d *Dirs) writeCheckpoint(ld *logDir, name string, saved *map[TopicPartitio
 	return nil
 }
 
-// dropFromCheckpoints takes a deleted partition out of all checkpoints.
+// dropFromCheckpoints takes a partition that an earlier topic of that name may have left out of all checkpoints.
 func (d *Dirs) dropFromCheckpoints(ld *logDir, tp TopicPartition) error {
 	ld.writeMu.Lock()
 	defer ld.writeMu.Unlock()

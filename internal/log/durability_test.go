@@ -233,3 +233,47 @@ func TestNoCleanMarkerOverAnUnrecoveredLog(t *testing.T) {
 		t.Errorf("no marker: %v", err)
 	}
 }
+
+// Deleting many partitions writes no checkpoint for each: they are gone from the files when those are written next,
+// and positions of logs that could not be opened stay.
+func TestDeletedPartitionsLeaveTheCheckpointsTogether(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, "/d").start()
+	for p := range int32(20) {
+		b.create("t", p, Config{})
+		b.produce("t", p, 1)
+	}
+	b.create("kept", 0, Config{})
+	if err := errors.Join(b.dirs.CheckpointPositions(), b.dirs.CheckpointHighWatermarks()); err != nil {
+		t.Fatal(err)
+	}
+	b.stop()
+	f := vfs.NewFault(b.mem)
+	b.fs = f
+	f.Add(vfs.Rule{Kind: vfs.OpOpen, Name: "t-19/" + logName(0)})
+	d, err := OpenDirs(b.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.dirs = d
+	if failed, err := d.Load(context.Background(), keepAll); err != nil || len(failed) != 1 {
+		t.Fatal(failed, err)
+	}
+	f.Trace()
+	for p := range int32(19) {
+		if err := d.Delete(TopicPartition{"t", p}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := f.Changes(); n != 2*19 {
+		t.Errorf("%d operations for 19 partitions: %v", n, f.Operations())
+	}
+	if err := d.CheckpointPositions(); err != nil {
+		t.Fatal(err)
+	}
+	m, err := parseCheckpoint([]byte(b.file("/d/" + RecoveryPointCheckpoint)))
+	if _, unopened := m[TopicPartition{"t", 19}]; err != nil || len(m) != 2 || !unopened {
+		t.Errorf("%v %v", m, err)
+	}
+	b.stop()
+}
