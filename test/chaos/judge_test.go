@@ -17,13 +17,15 @@ import (
 // judge holds a ledger against what the broker has. It remembers what it read, so that each judgement reads what
 // is new and, again, the overlap before it, where a crash can have done harm.
 type judge struct {
-	t       *testing.T
-	node    *node
-	ledger  *ledger
-	topics  []string
-	logs    map[topicPartition]*seenLog
-	epochs  map[topicPartition]int32
-	commits map[string]map[topicPartition]commit
+	t      *testing.T
+	node   *node
+	ledger *ledger
+	topics []string
+	logs   map[topicPartition]*seenLog
+	epochs map[topicPartition]int32
+	// generations are those of the groups that have one member, as they were last seen stable.
+	generations   map[string]string
+	carried, lost int // how many of them were the same after a restart, and how many not
 }
 
 // seenLog is what was read of a partition, by offset.
@@ -38,7 +40,7 @@ type seenLog struct {
 const overlap = 500
 
 func newJudge(t *testing.T, n *node, l *ledger, topics ...string) *judge {
-	return &judge{t: t, node: n, ledger: l, topics: topics, logs: map[topicPartition]*seenLog{}, epochs: map[topicPartition]int32{}}
+	return &judge{t: t, node: n, ledger: l, topics: topics, logs: map[topicPartition]*seenLog{}, epochs: map[topicPartition]int32{}, generations: map[string]string{}}
 }
 
 // judge checks every promise; whole reads all logs from their beginning.
@@ -56,6 +58,7 @@ func (j *judge) judge(when string, whole bool) {
 	wrong = append(wrong, j.read(ctx, admin, whole)...)
 	wrong = append(wrong, j.acknowledged(records)...)
 	wrong = append(wrong, j.offsets(ctx, admin, commits)...)
+	j.membership(ctx, admin)
 	if len(wrong) == 0 {
 		return
 	}
@@ -225,4 +228,22 @@ func (j *judge) offsets(ctx context.Context, admin *kadm.Client, commits map[str
 		}
 	}
 	return wrong
+}
+
+// membership counts whether members could carry on as who they were: a restart should cost a group nothing.
+func (j *judge) membership(ctx context.Context, admin *kadm.Client) {
+	for i := 1; i < 4; i++ {
+		group := fmt.Sprintf("group-%d", i)
+		described, err := admin.DescribeGroups(ctx, group)
+		if err != nil || described[group].State != "Stable" || len(described[group].Members) != 1 {
+			continue
+		}
+		now := described[group].Members[0].MemberID
+		if before, ok := j.generations[group]; ok && before == now {
+			j.carried++
+		} else if ok {
+			j.lost++
+		}
+		j.generations[group] = now
+	}
 }

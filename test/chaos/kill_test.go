@@ -103,6 +103,10 @@ func TestKillLoop(t *testing.T) {
 	n.start()
 	n.mustAck("probe", "probe-clean")
 	judge.judge("after a clean stop", true)
+	t.Logf("members carried on over a restart %d times, had to join again %d times", judge.carried, judge.lost)
+	if judge.lost > judge.carried/4 {
+		t.Errorf("members had to join again too often")
+	}
 	report(t, ledger, load)
 }
 

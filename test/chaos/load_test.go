@@ -51,12 +51,25 @@ func startLoad(n *node, l *ledger, topics []string) *load {
 		c := n.client(options...)
 		o.goes(func() { o.produce(c, fmt.Sprintf("%s%d-", prefix, i), topics) })
 	}
+	member := func(group string) *kgo.Client {
+		return n.client(kgo.ConsumerGroup(group), kgo.ConsumeTopics(topics...), kgo.DisableAutoCommit(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+			kgo.SessionTimeout(10*time.Second), kgo.HeartbeatInterval(500*time.Millisecond), kgo.FetchMaxWait(200*time.Millisecond), kgo.BlockRebalanceOnPoll())
+	}
 	for i := range 4 {
 		group := fmt.Sprintf("group-%d", i)
-		c := n.client(kgo.ConsumerGroup(group), kgo.ConsumeTopics(topics...), kgo.DisableAutoCommit(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-			kgo.SessionTimeout(10*time.Second), kgo.HeartbeatInterval(500*time.Millisecond), kgo.FetchMaxWait(200*time.Millisecond))
-		o.goes(func() { o.consume(c, group) })
+		c := member(group)
+		o.goes(func() { o.consume(stopped, c, group) })
 	}
+	// The first group has a second member that comes and goes, so that rebalances are cut by kills too.
+	o.goes(func() {
+		for stopped.Err() == nil {
+			stay, leave := context.WithTimeout(stopped, 3*time.Second)
+			c := member("group-0")
+			o.consume(stay, c, "group-0")
+			leave()
+			c.CloseAllowingRebalance()
+		}
+	})
 	churn := n.client(kgo.UnknownTopicRetries(-1))
 	o.goes(func() { o.churn(churn) })
 	o.cancel = func() {
@@ -107,11 +120,11 @@ func (o *load) produce(c *kgo.Client, prefix string, topics []string) {
 	}
 }
 
-// consume reads as a member of a group, commits as it goes, and notes what was acknowledged.
-func (o *load) consume(c *kgo.Client, group string) {
-	next := map[topicPartition]int64{}
-	for o.stopped.Err() == nil {
-		fetches := c.PollFetches(o.stopped)
+// consume reads as a member of a group until ctx ends, commits as it goes, and notes what was acknowledged. No partition
+// is taken from it between a read and its commit.
+func (o *load) consume(ctx context.Context, c *kgo.Client, group string) {
+	for ctx.Err() == nil {
+		fetches := c.PollFetches(ctx)
 		positions := map[string]map[int32]kgo.EpochOffset{}
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 			if p.Err != nil {
@@ -122,13 +135,11 @@ func (o *load) consume(c *kgo.Client, group string) {
 				}
 				return
 			}
-			tp := topicPartition{p.Topic, p.Partition}
 			for _, r := range p.Records {
 				o.reads.Add(1)
 				if !valueFits(string(r.Key), r.Value) {
 					o.ledger.fault("%s: %s-%d offset %d: key %q with a value of another record", group, p.Topic, p.Partition, r.Offset, r.Key)
 				}
-				next[tp] = r.Offset + 1
 				if positions[p.Topic] == nil {
 					positions[p.Topic] = map[int32]kgo.EpochOffset{}
 				}
@@ -136,10 +147,11 @@ func (o *load) consume(c *kgo.Client, group string) {
 			}
 		})
 		if len(positions) == 0 {
+			c.AllowRebalance()
 			continue
 		}
-		ctx, cancel := context.WithTimeout(o.stopped, 2*time.Second)
-		c.CommitOffsetsSync(ctx, positions, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+		limit, cancel := context.WithTimeout(ctx, 2*time.Second)
+		c.CommitOffsetsSync(limit, positions, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
 			if err != nil {
 				return
 			}
@@ -153,6 +165,7 @@ func (o *load) consume(c *kgo.Client, group string) {
 			}
 		})
 		cancel()
+		c.AllowRebalance()
 	}
 }
 

@@ -164,6 +164,6 @@ func (n *node) client(options ...kgo.Opt) *kgo.Client {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.t.Cleanup(c.Close)
+	n.t.Cleanup(c.CloseAllowingRebalance)
 	return c
 }
