@@ -20,6 +20,7 @@ type memoryPartition struct {
 	watchers map[int]func()
 	next     int
 	limit    int
+	slow     chan struct{} // unless nil, a scan waits for it
 }
 
 func newMemoryPartition() *memoryPartition {
@@ -83,6 +84,9 @@ func (p *memoryPartition) count() int {
 }
 
 func (p *memoryPartition) Scan(fn func(record.Batch) error) (int64, error) {
+	if p.slow != nil {
+		<-p.slow
+	}
 	p.mu.Lock()
 	batches, end := slices.Clone(p.batches), p.end
 	p.mu.Unlock()

@@ -261,3 +261,83 @@ func TestPartitionForIsJavasHash(t *testing.T) {
 		}
 	}
 }
+
+func TestG056_loading(t *testing.T) {
+	// While a shard loads, every request of its groups is told so, never "no such group" or "no offset"; a list would be short and is refused too.
+	synctest.Test(t, func(t *testing.T) {
+		p := newMemoryPartition()
+		p.slow = make(chan struct{})
+		r := newTestRuntime(p)
+		defer r.Close()
+		synctest.Wait()
+		join := kmsg.NewPtrJoinGroupRequest()
+		join.Group, join.SessionTimeoutMillis = "g", 6000
+		sync, beat, leave := kmsg.NewPtrSyncGroupRequest(), kmsg.NewPtrHeartbeatRequest(), kmsg.NewPtrLeaveGroupRequest()
+		sync.Group, beat.Group, leave.Group = "g", "g", "g"
+		ctx := t.Context()
+		for name, request := range map[string]func() error{
+			"JoinGroup":           func() error { _, err := r.JoinGroup(ctx, group.RequestContext{}, join); return err },
+			"SyncGroup":           func() error { _, err := r.SyncGroup(ctx, sync); return err },
+			"Heartbeat":           func() error { _, err := r.Heartbeat(ctx, beat); return err },
+			"LeaveGroup":          func() error { _, err := r.LeaveGroup(ctx, leave); return err },
+			"OffsetCommit":        func() error { _, err := r.OffsetCommit(ctx, commitOf("g", 0, 1, 1)); return err },
+			"OffsetFetch":         func() error { _, err := r.OffsetFetch(ctx, fetchOf("g"), false); return err },
+			"OffsetFetch, stable": func() error { _, err := r.OffsetFetch(ctx, fetchOf("g"), true); return err },
+			"DescribeGroups":      func() error { _, err := r.DescribeGroup(ctx, "g"); return err },
+			"ListGroups":          func() error { _, err := r.ListGroups(ctx, nil, nil); return err },
+			"DeleteGroups":        func() error { _, err := r.DeleteGroup(ctx, "g"); return err },
+		} {
+			if err := request(); !errors.Is(err, ErrLoading) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		close(p.slow)
+		waitActive(t, r)
+		if _, err := r.ListGroups(ctx, nil, nil); err != nil {
+			t.Errorf("after the load: %v", err)
+		}
+		r.Close()
+		if _, err := r.ListGroups(ctx, nil, nil); !errors.Is(err, group.ErrCoordinatorNotAvailable) {
+			t.Errorf("after the end: %v", err)
+		}
+	})
+}
+
+// A write that may be split goes into as many batches as it needs; one that may not is
+// refused whole when no batch holds it, and leaves nothing behind.
+func TestWritesLargerThanABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newMemoryPartition()
+		p.limit = 700
+		r := newTestRuntime(p)
+		defer r.Close()
+		waitActive(t, r)
+		big := commitOf("g", 0, 1, 1)
+		for i := range int32(200) {
+			part := kmsg.NewOffsetCommitRequestTopicPartition()
+			part.Partition, part.Offset = i, 1
+			big.Topics[0].Partitions = append(big.Topics[0].Partitions, part)
+		}
+		reply, err := r.OffsetCommit(t.Context(), big)
+		if err != nil || !errors.Is(commitError(reply), group.ErrUnknownServer) || p.count() != 0 {
+			t.Fatalf("%v, %+v, %d batches", err, commitError(reply), p.count())
+		}
+		if fetched, err := r.OffsetFetch(t.Context(), fetchOf("g"), true); err != nil || len(fetched.Topics) != 0 {
+			t.Errorf("what was refused is there: %+v, %v", fetched, err)
+		}
+		for i := range int32(60) {
+			if reply, err := r.OffsetCommit(t.Context(), commitOf("g", i, 1, 1)); err != nil || commitError(reply) != nil {
+				t.Fatal(err, commitError(reply))
+			}
+		}
+		before := p.count()
+		r.TopicsDeleted(t.Context(), []group.DeletedTopic{{Topic: "t"}})
+		synctest.Wait()
+		if made := p.count() - before; made < 2 {
+			t.Errorf("60 tombstones went into %d batches of %d bytes", made, p.limit)
+		}
+		if fetched, err := r.OffsetFetch(t.Context(), fetchOf("g"), true); err != nil || len(fetched.Topics) != 0 {
+			t.Errorf("after the deletion: %+v, %v", fetched, err)
+		}
+	})
+}
