@@ -194,7 +194,11 @@ func (e *env) produce(cmd *cobra.Command, o produceOptions) error {
 	if e.output == "json" {
 		return e.json(map[string]any{"topic": o.topic, "records": written})
 	}
-	fmt.Fprintf(e.err, "%d records written to %s\n", written, o.topic)
+	noun := "records"
+	if written == 1 {
+		noun = "record"
+	}
+	fmt.Fprintf(e.err, "%d %s written to %s\n", written, noun, o.topic)
 	return nil
 }
 

@@ -53,6 +53,11 @@ func Execute(args []string, in io.Reader, out, errOut io.Writer) int {
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	return execute(ctx, args, in, out, errOut)
+}
+
+// execute is Execute until ctx ends: that is how a command is interrupted.
+func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	output := &reader{Writer: out}
 	e := &env{in: in, out: output, err: errOut}
 	root := newRoot(e)
