@@ -137,7 +137,9 @@ func byPosition(records []record) []record {
 
 // createTopic makes a topic and returns when it has leaders.
 func createTopic(ctx context.Context, addr, topic string, partitions int32, configs map[string]string) error {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	// A broker hears of a topic a moment after the controller has made it, and what it said before that is not
+	// to be believed for seconds.
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.MetadataMinAge(10*time.Millisecond))
 	if err != nil {
 		return err
 	}

@@ -262,12 +262,13 @@ func (k kcat) join(_ context.Context, topic, group, protocol string) (member, er
 
 // processMember is a member that prints its records until it gets a TERM.
 type processMember struct {
-	cmd  *exec.Cmd
-	done chan struct{}
-	mu   sync.Mutex
-	seen []record
-	err  error
-	errs bytes.Buffer
+	cmd     *exec.Cmd
+	done    chan struct{} // closed when its output has ended
+	mu      sync.Mutex
+	leaving bool
+	seen    []record
+	err     error
+	errs    bytes.Buffer
 }
 
 func startProcessMember(cmd *exec.Cmd, end string, parse func([]byte) (record, error)) (*processMember, error) {
@@ -307,10 +308,22 @@ func startProcessMember(cmd *exec.Cmd, end string, parse func([]byte) (record, e
 func (m *processMember) records() ([]record, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return append([]record(nil), m.seen...), m.err
+	err := m.err
+	select {
+	case <-m.done:
+		if !m.leaving {
+			_ = m.cmd.Wait()
+			err = errors.Join(err, fmt.Errorf("%s ended by itself: %s", m.cmd.Args[0], tail(m.errs.String(), 20)))
+		}
+	default:
+	}
+	return append([]record(nil), m.seen...), err
 }
 
 func (m *processMember) leave() ([]record, error) {
+	m.mu.Lock()
+	m.leaving = true
+	m.mu.Unlock()
 	if err := m.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return nil, fmt.Errorf("%s had ended: %w", m.cmd.Args[0], err)
 	}

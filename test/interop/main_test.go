@@ -49,6 +49,7 @@ type outcome struct {
 	passed map[string][]string // client -> scenarios
 	failed map[string][]string
 	cannot map[string]map[string]string // client -> scenario -> why
+	gaps   []gap                        // what the target does not serve
 }
 
 var results = &outcome{passed: map[string][]string{}, failed: map[string][]string{}, cannot: map[string]map[string]string{}}
@@ -72,6 +73,12 @@ func (o *outcome) addCannot(client, scenario, why string) {
 	o.cannot[client][scenario] = why
 }
 
+func (o *outcome) addGap(g gap) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.gaps = append(o.gaps, g)
+}
+
 func (o *outcome) report() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -82,7 +89,7 @@ func (o *outcome) report() string {
 	for c := range o.failed {
 		names[c] = true
 	}
-	if len(names) == 0 {
+	if len(names) == 0 && len(o.gaps) == 0 {
 		return ""
 	}
 	var s strings.Builder
@@ -105,6 +112,9 @@ func (o *outcome) report() string {
 		for _, scenario := range slices.Sorted(maps.Keys(o.cannot[c])) {
 			fmt.Fprintf(&s, "%-18s %-20s %s\n", c, scenario, o.cannot[c][scenario])
 		}
+	}
+	if len(o.gaps) > 0 {
+		s.WriteString(reportGaps(o.gaps))
 	}
 	return s.String()
 }

@@ -9,4 +9,4 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 test/interop/install.sh
-exec "${GO:-go}" test -tags interop ./test/interop -count=1 -timeout 25m "$@"
+exec "${GO:-go}" test -tags interop ./test/interop -count=1 -timeout 25m -parallel 4 "$@"
