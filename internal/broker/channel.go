@@ -72,7 +72,11 @@ func (c *channel) try(ctx context.Context, req kmsg.Request) (kmsg.Response, err
 	}
 	resp, err := conn.Request(ctx, req)
 	if err != nil {
-		c.drop(conn)
+		// A client that has gone away takes nothing from the others: their requests are under way on the same
+		// connection, and would be sent, and done, twice. One that ran out of time shows that it is dead.
+		if !errors.Is(err, context.Canceled) {
+			c.drop(conn)
+		}
 		return nil, err
 	}
 	if topLevelError(resp) == kerr.NotController.Code {
