@@ -7,7 +7,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/stelelog/stele/internal/controller"
-	"github.com/stelelog/stele/internal/metadata"
 	"github.com/stelelog/stele/internal/security"
 )
 
@@ -171,10 +170,9 @@ func (a *ControllerAPI) incrementalAlterConfigs(r *Request) kmsg.Response {
 		resource.ResourceType, resource.ResourceName, resource.ErrorCode, resource.ErrorMessage = kind, name, code, message
 		resp.Resources = append(resp.Resources, resource)
 	}
-	for _, resource := range req.Resources {
-		if denied := mayAlterConfigs(r, resource.ResourceType, resource.ResourceName); denied != nil {
-			answer(resource.ResourceType, resource.ResourceName, denied.Code, nil)
-		} else {
+	denied := make([]*kerr.Error, len(req.Resources))
+	for i, resource := range req.Resources {
+		if denied[i] = mayAlterConfigs(r, resource.ResourceType, resource.ResourceName); denied[i] == nil {
 			allowed.Resources = append(allowed.Resources, resource)
 		}
 	}
@@ -184,14 +182,16 @@ func (a *ControllerAPI) incrementalAlterConfigs(r *Request) kmsg.Response {
 	if err != nil {
 		return failedResponse(req, errorCode(err))
 	}
-	for _, altered := range reply.Resources {
-		answer(configResourceType(altered.Resource), altered.Resource.Name, faultCode(altered.Err), faultMessage(altered.Err))
+	rest := reply.Resources // one for each that was allowed, in order
+	for i, resource := range req.Resources {
+		if denied[i] != nil {
+			answer(resource.ResourceType, resource.ResourceName, denied[i].Code, nil)
+			continue
+		}
+		answer(resource.ResourceType, resource.ResourceName, faultCode(rest[0].Err), faultMessage(rest[0].Err))
+		rest = rest[1:]
 	}
 	return resp
-}
-
-func configResourceType(resource metadata.ConfigResource) kmsg.ConfigResourceType {
-	return kmsg.ConfigResourceType(resource.Type)
 }
 
 // alterConfigs replaces all settings of a resource by those given.
@@ -205,10 +205,9 @@ func (a *ControllerAPI) alterConfigs(r *Request) kmsg.Response {
 		resource.ResourceType, resource.ResourceName, resource.ErrorCode, resource.ErrorMessage = kind, name, code, message
 		resp.Resources = append(resp.Resources, resource)
 	}
-	for _, resource := range req.Resources {
-		if denied := mayAlterConfigs(r, resource.ResourceType, resource.ResourceName); denied != nil {
-			answer(resource.ResourceType, resource.ResourceName, denied.Code, nil)
-		} else {
+	denied := make([]*kerr.Error, len(req.Resources))
+	for i, resource := range req.Resources {
+		if denied[i] = mayAlterConfigs(r, resource.ResourceType, resource.ResourceName); denied[i] == nil {
 			allowed.Resources = append(allowed.Resources, resource)
 		}
 	}
@@ -218,8 +217,14 @@ func (a *ControllerAPI) alterConfigs(r *Request) kmsg.Response {
 	if err != nil {
 		return failedResponse(req, errorCode(err))
 	}
-	for _, altered := range reply.Resources {
-		answer(configResourceType(altered.Resource), altered.Resource.Name, faultCode(altered.Err), faultMessage(altered.Err))
+	rest := reply.Resources // one for each that was allowed, in order
+	for i, resource := range req.Resources {
+		if denied[i] != nil {
+			answer(resource.ResourceType, resource.ResourceName, denied[i].Code, nil)
+			continue
+		}
+		answer(resource.ResourceType, resource.ResourceName, faultCode(rest[0].Err), faultMessage(rest[0].Err))
+		rest = rest[1:]
 	}
 	return resp
 }
