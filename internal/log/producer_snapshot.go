@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"os"
 	"sort"
 
 	"github.com/stelelog/stele/internal/record"
@@ -100,7 +99,7 @@ func (l *Log) writeSnapshot(offset int64, sync bool) error {
 	if sync {
 		err = vfs.WriteFileAtomic(l.o.FS, path, data)
 	} else {
-		err = replaceFile(l.o.FS, path, data)
+		err = vfs.ReplaceFile(l.o.FS, path, data)
 	}
 	if err != nil {
 		return err
@@ -108,23 +107,4 @@ func (l *Log) writeSnapshot(offset int64, sync bool) error {
 	vfs.Failpoint("producer-snapshot-renamed")
 	l.snapshotAt = offset
 	return nil
-}
-
-// replaceFile replaces the content of path without making it durable.
-func replaceFile(fsys vfs.FS, path string, data []byte) error {
-	tmp := path + ".tmp"
-	f, err := fsys.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
-		return err
-	}
-	if len(data) > 0 {
-		if _, err := f.WriteAt(data, 0); err != nil {
-			f.Close()
-			return err
-		}
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return fsys.Rename(tmp, path)
 }

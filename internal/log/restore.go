@@ -166,10 +166,18 @@ func (l *Log) removeSnapshotsAbove(offset int64) error {
 
 // pruneSnapshots keeps the snapshots that begin a segment, and the newest one.
 func (l *Log) pruneSnapshots() error {
-	last := l.list.last().base
+	offsets, err := l.snapshotOffsets()
+	if err != nil {
+		return err
+	}
+	newest := int64(-1)
+	for _, o := range offsets {
+		if o <= l.leo {
+			newest = o
+		}
+	}
 	return l.removeSnapshots(func(o int64) bool {
-		i := l.list.find(o)
-		return o > l.leo || o < last && l.list.segs[i].base != o
+		return o > l.leo || o != newest && l.list.segs[l.list.find(o)].base != o
 	})
 }
 
@@ -228,14 +236,14 @@ func (l *Log) readIndexes(base int64, st *segmentState) error {
 
 // saveIndexes writes the index files of a segment that is not the last one.
 func (l *Log) saveIndexes(base int64, st *segmentState) error {
-	if err := replaceFile(l.o.FS, l.path(indexName(base)), formatOffsetEntries(st.offsets.entries)); err != nil {
+	if err := vfs.ReplaceFile(l.o.FS, l.path(indexName(base)), formatOffsetEntries(st.offsets.entries)); err != nil {
 		return err
 	}
-	if err := replaceFile(l.o.FS, l.path(timeName(base)), formatTimeEntries(st.times.entries)); err != nil {
+	if err := vfs.ReplaceFile(l.o.FS, l.path(timeName(base)), formatTimeEntries(st.times.entries)); err != nil {
 		return err
 	}
 	if len(st.txns) == 0 {
 		return removeIfExists(l.o.FS, l.path(txnName(base)))
 	}
-	return replaceFile(l.o.FS, l.path(txnName(base)), formatTxnEntries(st.txns))
+	return vfs.ReplaceFile(l.o.FS, l.path(txnName(base)), formatTxnEntries(st.txns))
 }

@@ -163,7 +163,7 @@ func writeIndexTail(fsys vfs.FS, path string, entrySize int, written *int, count
 	}
 	if *written < 0 {
 		// The old file stays as it is for readers of the segment that this one was cut from.
-		if err := replaceFile(fsys, path, format(0)); err != nil {
+		if err := vfs.ReplaceFile(fsys, path, format(0)); err != nil {
 			return err
 		}
 		*written = count

@@ -131,7 +131,7 @@ func (l *Log) replaceTail(kept []*segment, seg *segment, st segmentState, first 
 	}
 	tail := &segment{base: seg.base, file: f}
 	l.installTail(kept, tail, st, first)
-	if seg.refs.Load() == 0 {
+	if seg.refs.Load() == 0 || mutantCutsUnderReaders {
 		if err := f.Truncate(st.size); err != nil {
 			return err
 		}

@@ -90,7 +90,7 @@ func (s *State) inMaximalISR(id int32) bool {
 	if s.committedISR(id) {
 		return true
 	}
-	return s.pending != nil && s.pending.expand && s.pending.change.Joining == id
+	return !mutantJoinerUncounted && s.pending != nil && s.pending.expand && s.pending.change.Joining == id
 }
 
 func (s *State) committedISR(id int32) bool { return slices.Contains(s.role.ISR, id) }

@@ -2,6 +2,7 @@
 # Runs the tests over planted bugs, each of which some test or seed must catch; fails if one survives.
 #
 #   test/sim/mutants.sh            every mutant
+#   TURN=n test/sim/mutants.sh     three of them, others for each n
 #   test/sim/mutants.sh NAME...    only these
 #
 # A mutant is a line below: its name, then the packages whose tests may catch it. In the code it is a
@@ -13,15 +14,32 @@ mutants='
 group-commit-keeps-clock    ./internal/group ./test/sim
 group-generation-unchecked  ./internal/group ./test/sim
 group-revert-forgets-one    ./internal/group ./test/sim
+log-cuts-under-readers      ./internal/log
+record-deltas-unchecked     ./internal/record
+replica-joiner-uncounted    ./internal/replica
+quorum-answers-unsynced     ./internal/quorum
 '
 
-survived=0
+if [ $# -eq 0 ] && [ -n "${TURN:-}" ]; then
+	# shellcheck disable=SC2046 # one word is one name
+	set -- $(echo "$mutants" | awk -v turn="$TURN" 'NF { name[n++] = $1 } END { for (i = 0; i < 3; i++) print name[(turn * 3 + i) % n] }')
+fi
 wanted=" $* "
+chosen() { case $wanted in "  " | *" $1 "*) return 0 ;; esac; return 1; }
+mutants=$(echo "$mutants" | while read -r name packages; do
+	[ -n "$name" ] && chosen "$name" && echo "$name $packages"
+done)
+if [ -z "$mutants" ]; then
+	echo "mutants: none of that name:$wanted" >&2
+	exit 2
+fi
+
+survived=0
 run() {
 	# What rapid finds here is meant to be found: it leaves no file of it behind.
 	quiet=
 	grep -qs 'pgregory.net/rapid' "$2"/*_test.go && quiet=-rapid.nofailfile
-	STELE_MUTANT=$1 go test -tags mutants -count=1 "$2" $quiet >"$log" 2>&1
+	STELE_MUTANT=$1 go test -tags mutants -count=1 -timeout 2m "$2" $quiet >"$log" 2>&1
 }
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -37,7 +55,6 @@ done
 
 while read -r name packages; do
 	[ -n "$name" ] || continue
-	[ $# -eq 0 ] || case $wanted in *" $name "*) ;; *) continue ;; esac
 	by=
 	for package in $packages; do
 		if ! run "$name" "$package"; then
