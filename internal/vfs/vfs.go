@@ -87,7 +87,7 @@ func ReadFile(fsys FS, name string) ([]byte, error) {
 // old content or the new one, whole.
 func WriteFileAtomic(fsys FS, name string, data []byte) error {
 	tmp := name + ".tmp"
-	if err := writeSynced(fsys, tmp, data); err != nil {
+	if err := writeWhole(fsys, tmp, data, true); err != nil {
 		_ = fsys.Remove(tmp) // a full disk has better use for its bytes; else it is overwritten the next time
 		return err
 	}
@@ -99,7 +99,18 @@ func WriteFileAtomic(fsys FS, name string, data []byte) error {
 	return fsys.SyncDir(filepath.Dir(name))
 }
 
-func writeSynced(fsys FS, name string, data []byte) error {
+// ReplaceFile is WriteFileAtomic without what it takes to survive a loss of power, for files that are rebuilt: after one
+// name may hold the old content, the new one, or a part of it. A killed process leaves the old or the new, whole.
+func ReplaceFile(fsys FS, name string, data []byte) error {
+	tmp := name + ".tmp"
+	if err := writeWhole(fsys, tmp, data, false); err != nil {
+		_ = fsys.Remove(tmp)
+		return err
+	}
+	return fsys.Rename(tmp, name)
+}
+
+func writeWhole(fsys FS, name string, data []byte, sync bool) error {
 	f, err := fsys.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
@@ -110,9 +121,11 @@ func writeSynced(fsys FS, name string, data []byte) error {
 			return err
 		}
 	}
-	if err := f.Sync(); err != nil {
-		f.Close()
-		return err
+	if sync {
+		if err := f.Sync(); err != nil {
+			f.Close()
+			return err
+		}
 	}
 	return f.Close()
 }
