@@ -46,6 +46,7 @@ func TestEveryHelpHasExamples(t *testing.T) {
 // same facts.
 func TestTopics(t *testing.T) {
 	t.Parallel()
+	fresh(t, "t-orders")
 	ok(t, "", "topic", "create", "t-orders", "-p", "3", "-c", "retention.ms=86400000")
 	if out := ok(t, "", "topic", "list"); !strings.Contains(out, "TOPIC ") || !strings.Contains(out, "t-orders") || strings.Contains(out, "__consumer") {
 		t.Errorf("%s", out)
@@ -117,6 +118,7 @@ func TestUsedWrongly(t *testing.T) {
 // come back in a format and as JSON with offset and leader epoch.
 func TestProduceAndConsume(t *testing.T) {
 	t.Parallel()
+	fresh(t, "t-kv")
 	ok(t, "", "topic", "create", "t-kv", "-p", "2")
 	ok(t, "k1:v1\nk2:NULL\nNULL:v3\n", "produce", "t-kv", "-k", ":", "--null", "NULL", "-H", "a=1", "-H", "b=", "-p", "1", "--acks", "1", "-z", "lz4")
 	out := ok(t, "", "consume", "t-kv", "--stop-at-end", "--format", `%t/%p/%o@%e %k=%v [%h]\t100%%`)
@@ -156,6 +158,7 @@ func TestProduceAndConsume(t *testing.T) {
 // stands at the end.
 func TestHundredThousandRecords(t *testing.T) {
 	t.Parallel()
+	fresh(t, "t-numbers-none", "t-numbers-zstd")
 	want := lines(100_000)
 	for _, codec := range []string{"none", "zstd"} {
 		topic := "t-numbers-" + codec
@@ -180,6 +183,7 @@ func TestHundredThousandRecords(t *testing.T) {
 // with --execute; with members they are neither moved nor deleted.
 func TestGroups(t *testing.T) {
 	t.Parallel()
+	fresh(t, "t-groups", "g-groups")
 	ok(t, "", "topic", "create", "t-groups", "-p", "2")
 	ok(t, lines(10), "produce", "t-groups", "-p", "0")
 	ok(t, "", "consume", "t-groups", "-g", "g-groups", "-n", "4")
@@ -213,6 +217,7 @@ func TestGroups(t *testing.T) {
 // Settings are shown with their source, changed, checked and removed.
 func TestConfigs(t *testing.T) {
 	t.Parallel()
+	fresh(t, "t-config")
 	ok(t, "", "topic", "create", "t-config")
 	ok(t, "", "config", "set", "-t", "t-config", "retention.ms=1000")
 	if out := ok(t, "", "config", "get", "-t", "t-config"); !strings.Contains(out, "retention.ms") || !strings.Contains(out, "1000") {

@@ -211,6 +211,9 @@ func (o *consumeOptions) commit(ctx context.Context, client *kgo.Client, records
 	if o.group == "" || len(records) == 0 {
 		return nil
 	}
+	// What was printed is committed also when the caller has just interrupted us.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+	defer cancel()
 	if err := client.CommitRecords(ctx, records...); err != nil {
 		return failed("commit offsets of group "+o.group, err)
 	}

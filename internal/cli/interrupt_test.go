@@ -32,6 +32,7 @@ func (w *watched) Write(p []byte) (int, error) {
 // status 0; while it runs the group is described with its member.
 func TestInterruptedConsumerLeavesItsGroup(t *testing.T) {
 	t.Parallel()
+	fresh(t, "t-interrupt", "g-interrupt")
 	ok(t, lines(3), "produce", "t-interrupt")
 	bootstrap := sharedNode(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -142,3 +142,12 @@ func check(t *testing.T, r result, status int, args []string, words ...string) {
 		}
 	}
 }
+
+// fresh removes what an earlier run of the same test left on the shared node (-count).
+func fresh(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		ok(t, "", "topic", "delete", "--if-exists", name)
+		run(t, "", "group", "delete", name)
+	}
+}

@@ -383,6 +383,7 @@ func newTopicDelete(e *env) *cobra.Command {
 						errs = append(errs, failed("delete topic "+topic, result.Err, result.ErrMessage))
 					}
 				}
+				awaitGone(ctx, admin, deleted)
 				if err := e.done("deleted", deleted...); err != nil {
 					return err
 				}
@@ -392,6 +393,24 @@ func newTopicDelete(e *env) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&ifThere, "if-exists", false, "succeed when the topic is not there")
 	return cmd
+}
+
+// awaitGone waits, for a few seconds at most, until the broker that is asked knows the
+// topics no more, so that one made again by the same name is not taken for the old one.
+func awaitGone(ctx context.Context, admin *kadm.Client, topics []string) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	for len(topics) > 0 {
+		known, err := admin.ListTopics(ctx)
+		if err == nil && !slices.ContainsFunc(topics, known.Has) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // done reports what was changed, by name.
