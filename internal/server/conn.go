@@ -155,12 +155,15 @@ func (c *conn) next() (size int, key int16, err error) {
 		if c.handling.Err() != nil {
 			continue // the deadline that drain set may just have been overwritten
 		}
-		head, err := c.r.Peek(peekBytes)
+		head, err := c.r.Peek(wire.FrameSizeBytes)
 		if err == nil {
-			size, err := wire.ParseFrameSize(head, c.srv.opts.MaxRequest)
-			if err != nil {
+			// A size that nobody may send needs no more bytes to be refused.
+			if size, err = wire.ParseFrameSize(head, c.srv.opts.MaxRequest); err != nil {
 				return 0, 0, err
 			}
+			head, err = c.r.Peek(peekBytes)
+		}
+		if err == nil {
 			key, version := wire.PeekRequest(head[wire.FrameSizeBytes:])
 			if !c.ln.handlers.supports(key, version) && key != wire.KeyApiVersions {
 				return 0, 0, &UnsupportedError{Key: key, Version: version}

@@ -645,3 +645,13 @@ func FuzzConnection(f *testing.F) {
 		}
 	})
 }
+
+// A size above the limit is refused on sight: four bytes that claim 2 GiB end their
+// connection at once, not when it has been idle for long enough.
+func TestOversizedFrameIsRefusedBySizeAlone(t *testing.T) {
+	t.Parallel()
+	_, addr := start(t, Options{Handlers: []Handler{metadataHandler(okMetadata)}})
+	c := dialRaw(t, addr)
+	c.send([]byte{0x7f, 0xff, 0xff, 0xff})
+	c.wantClosed()
+}
