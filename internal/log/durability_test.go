@@ -277,3 +277,72 @@ func TestDeletedPartitionsLeaveTheCheckpointsTogether(t *testing.T) {
 	}
 	b.stop()
 }
+
+// The transaction index of a sealed segment below the recovery point is whole after a crash, whether the segment was
+// synced before it was sealed or while: recovery does not look at it again, and a part of it would hide aborts.
+func TestTransactionIndexIsSyncedWithItsSegment(t *testing.T) {
+	t.Parallel()
+	for name, flush := range map[string]func(t *testing.T, x *tester, f *vfs.Fault, roll func()){
+		"before": func(t *testing.T, x *tester, _ *vfs.Fault, roll func()) {
+			if err := x.log.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			roll()
+		},
+		"while": func(t *testing.T, x *tester, f *vfs.Fault, roll func()) {
+			began, goOn := make(chan struct{}), make(chan struct{})
+			f.Add(vfs.Rule{Kind: vfs.OpSync, Name: logName(0), Before: func() { close(began); <-goOn }})
+			done := make(chan error)
+			go func() { done <- x.log.Flush() }()
+			<-began
+			roll()
+			close(goOn)
+			if err := errors.Join(<-done, x.log.Flush()); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := newTester(t, Config{})
+			f := x.onFault()
+			x.open(recoverFrom(0))
+			for i := range int64(6) {
+				x.append(idempotent(1+i, 0, 0, 2, true))
+				x.end(marker(1+i, 0, false, 0))
+			}
+			x.log.SetHighWatermark(18)
+			flush(t, x, f, func() {
+				x.log.SetConfig(Config{SegmentBytes: 300})
+				x.append(exactly(200, ts0))
+			})
+			for seed := range uint64(40) {
+				y := x.fork(vfs.LoseSome, seed).open(recoverFrom(x.log.RecoveryPoint()))
+				v := y.log.View()
+				if got := v.AbortedTxns(0, 18); len(got) != 6 {
+					t.Fatalf("seed %d: %d aborted transactions, there were 6", seed, len(got))
+				}
+				v.Release()
+			}
+		})
+	}
+}
+
+// A directory in which a log could not be closed cleanly gets no marker.
+func TestNoCleanMarkerAfterAFailedClose(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, "/d")
+	f := vfs.NewFault(b.mem)
+	b.fs = f
+	b.start()
+	b.create("t", 0, Config{})
+	b.create("u", 0, Config{})
+	b.produce("t", 0, 3)
+	f.Add(vfs.Rule{Kind: vfs.OpSync, Name: "t-0/" + logName(0), Err: syscall.EIO})
+	if err := b.dirs.Close(context.Background(), 42); !errors.Is(err, syscall.EIO) {
+		t.Errorf("%v", err)
+	}
+	if _, err := b.fs.Stat("/d/" + CleanShutdownName); !isNotExist(err) {
+		t.Errorf("there is a marker: %v", err)
+	}
+}

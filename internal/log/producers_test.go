@@ -251,3 +251,17 @@ func FuzzOffsetCheckpoint(f *testing.F) {
 		}
 	})
 }
+
+// A producer whose epoch rose begins at sequence 0 again, and nothing it sends is taken for a batch of its earlier epoch.
+func TestSequencesOfAnEarlierEpochAreForgotten(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{}).open()
+	for seq := range int32(4) {
+		x.append(idempotent(1, 0, seq, 1, false))
+	}
+	for seq := range int32(4) {
+		if info := x.append(idempotent(1, 1, seq, 1, false)); info.Duplicate || info.BaseOffset != int64(4+seq) {
+			t.Errorf("sequence %d of epoch 1: offset %d, duplicate %v", seq, info.BaseOffset, info.Duplicate)
+		}
+	}
+}

@@ -270,3 +270,23 @@ func TestS049_no_timestamps(t *testing.T) {
 		t.Errorf("%d segments went", n)
 	}
 }
+
+// A bound inside a batch shows nothing of it, however much it is wanted (P6).
+func TestBoundInsideABatch(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{}).open()
+	one := x.append(batch(2, 150, ts0)).Bytes
+	both := one + x.append(batch(3, 150, ts0)).Bytes
+	v := x.log.View()
+	defer v.Release()
+	for bound, want := range map[int64]int{1: 0, 2: one, 3: one, 4: one, 5: both} {
+		if d, err := v.Read(0, bound, 1000, true); err != nil || d.Length != want {
+			t.Errorf("up to %d: %d bytes, %v; want %d", bound, d.Length, err, want)
+		}
+	}
+	for bound := range int64(5) {
+		if d, err := v.Read(2, bound, 1000, true); err != nil || d.Length != 0 {
+			t.Errorf("from 2 up to %d: %d bytes, %v", bound, d.Length, err)
+		}
+	}
+}

@@ -435,3 +435,18 @@ func TestDamageBelowTheRecoveryPoint(t *testing.T) {
 		}
 	}
 }
+
+// After an unclean stop a sound batch that does not follow the one before it ends the log, like damage.
+func TestRecoveryEndsAtABatchThatDoesNotFollow(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{}).open()
+	for range 3 {
+		x.append(exactly(100, ts0))
+	}
+	again := append([]byte(nil), x.file(logName(0))[100:]...)
+	x.put(logName(0), append(x.file(logName(0)), again...))
+	x.open(recoverFrom(0))
+	if got := x.offsets(); len(got) != 3 || len(x.file(logName(0))) != 300 {
+		t.Errorf("batches at %v in %d bytes", got, len(x.file(logName(0))))
+	}
+}

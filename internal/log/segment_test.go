@@ -68,6 +68,34 @@ func TestLargeIndexesLiveInTheirFiles(t *testing.T) {
 	}
 }
 
+// A view of a segment whose indexes live in their files looks times up in them still when the segment has been cut and
+// holds, at the same offsets, records of other times.
+func TestOldViewKeepsItsIndexFiles(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{IndexIntervalBytes: 1}).open()
+	const n = 2 * inMemoryIndexEntries
+	for i := range n {
+		x.append(batch(2, 120, ts0+int64(i)))
+	}
+	x.log.SetConfig(Config{IndexIntervalBytes: 1, SegmentBytes: 200})
+	x.append(batch(2, 120, ts0+n))
+	x.log.SetConfig(Config{IndexIntervalBytes: 1})
+	old := x.log.View()
+	defer old.Release()
+	if err := x.log.TruncateTo(2*100, "test"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		x.append(batch(2, 120, ts0+100+int64(i/4)))
+	}
+	x.close()
+	for i := range n {
+		if f, ok, err := old.OffsetForTime(ts0+int64(i), old.EndOffset); err != nil || !ok || f.Offset != int64(2*i) {
+			t.Fatalf("time %d: %+v %v %v", i, f, ok, err)
+		}
+	}
+}
+
 // Flushes from several goroutines go on beside appends, truncations and retention; none of them fails, and the
 // recovery point never lies above the end.
 func TestFlushBesideTheWriter(t *testing.T) {

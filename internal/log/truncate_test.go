@@ -254,3 +254,28 @@ func TestTruncateAtTheEdges(t *testing.T) {
 		t.Errorf("events %v", x.events)
 	}
 }
+
+// After a cut at a batch that the index names, and other batches in its place, the index still rises, and is found
+// sound when the log is closed.
+func TestIndexRisesAfterACut(t *testing.T) {
+	t.Parallel()
+	for cut := range int64(12) {
+		x := newTester(t, Config{IndexIntervalBytes: 1}).open()
+		for i := range 12 {
+			x.append(batch(3, 150, ts0+int64(i)))
+		}
+		if err := x.log.TruncateTo(3*cut, "test"); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 12 {
+			x.append(batch(1, 150, ts0+int64(i)))
+		}
+		x.close()
+		if _, err := parseOffsetIndex(x.file(indexName(0)), 1<<20); err != nil {
+			t.Errorf("cut at %d: %v", 3*cut, err)
+		}
+		if problems, err := Verify(x.fs, x.dir); err != nil || len(problems) > 0 {
+			t.Errorf("cut at %d: %v %v", 3*cut, problems, err)
+		}
+	}
+}

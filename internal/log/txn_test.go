@@ -155,3 +155,41 @@ func checkTransactions(t *rapid.T, x *tester) (hw int64) {
 	}
 	return v.HighWatermark
 }
+
+// A cut takes the marker that aborted a transaction, and with it the abort: the same records can be committed after.
+func TestCutTakesAnAbortBack(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{}).open()
+	x.append(idempotent(1, 0, 0, 2, true))
+	x.end(marker(1, 0, false, 0))
+	x.log.SetHighWatermark(3)
+	if err := x.log.TruncateTo(2, "test"); err != nil {
+		t.Fatal(err)
+	}
+	x.end(marker(1, 0, true, 0))
+	x.log.SetHighWatermark(3)
+	for range 2 {
+		v := x.log.View()
+		if got := v.AbortedTxns(0, 3); len(got) != 0 || v.LastStableOffset != 3 {
+			t.Errorf("aborted %v, last stable offset %d", got, v.LastStableOffset)
+		}
+		v.Release()
+		x.close().open(clean, func(o *Options) { o.HighWatermark = 3 })
+	}
+}
+
+// The last stable offset is never below the log start, also when DeleteRecords has passed the beginning of an open
+// transaction (P2).
+func TestLogStartPassesAnOpenTransaction(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{}).open()
+	x.append(idempotent(1, 0, 0, 4, true))
+	if err := x.log.AdvanceLogStart(3, "test"); err != nil {
+		t.Fatal(err)
+	}
+	v := x.log.View()
+	defer v.Release()
+	if v.LastStableOffset != 3 {
+		t.Errorf("last stable offset %d, log start %d", v.LastStableOffset, v.LogStartOffset)
+	}
+}

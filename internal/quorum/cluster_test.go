@@ -259,11 +259,24 @@ func TestHostRevertsWhenDeposed(t *testing.T) {
 		tc.network.setCut(id, true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := old.Do(ctx, func(_ *controller.Controller, _ time.Time, _ int64) (controller.Result, error) {
-			return controller.Result{Records: []metadata.Record{&metadata.ConfigRecord{
-				ResourceType: metadata.ResourceTopic, ResourceName: "a", Name: "retention.ms", Value: new("lost"),
-			}}}, nil
-		})
+		done := make(chan error)
+		go func() {
+			_, err := old.Do(ctx, func(_ *controller.Controller, _ time.Time, _ int64) (controller.Result, error) {
+				return controller.Result{Records: []metadata.Record{&metadata.ConfigRecord{
+					ResourceType: metadata.ResourceTopic, ResourceName: "a", Name: "retention.ms", Value: new("lost"),
+				}}}, nil
+			})
+			done <- err
+		}()
+		synctest.Wait()
+		status := old.Status()
+		if end := old.node.store.endOffset(); !status.Leading || end <= status.HighWatermark {
+			t.Fatalf("leading %v, log ends at %d, committed are %d", status.Leading, end, status.HighWatermark)
+		}
+		if p := fetchOne(t, old, fetchRequest(17, status.LeaderEpoch, status.HighWatermark, status.LeaderEpoch)); p.ErrorCode != 0 || len(p.RecordBatches) != 0 {
+			t.Errorf("an observer is shown %d bytes that are not committed (error %d)", len(p.RecordBatches), p.ErrorCode)
+		}
+		err := <-done
 		if !errors.Is(err, ErrNotController) {
 			t.Errorf("a change nobody else saw is answered %v", err)
 		}

@@ -479,6 +479,49 @@ func TestMessagesThatCannotBeStoredAreRefused(t *testing.T) {
 	}
 }
 
+// A vote in a term that is known already is on disk when save returns: a voter that forgot it could vote twice.
+func TestVoteAloneIsWritten(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	formatTest(t, fs, testVoter(1), testVoters(1, 2, 3))
+	s, err := openTest(fs, testVoter(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, vote := range []uint64{0, 7} {
+		if err := s.save(&pb.HardState{Term: new(uint64(5)), Vote: new(vote), Commit: new(uint64(1))}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left, err := openTest(fs.CrashClone(vfs.LoseUnsynced, 0), testVoter(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left.state.term != 5 || left.state.vote != 7 {
+		t.Errorf("term %d, vote %d", left.state.term, left.state.vote)
+	}
+}
+
+// Entries that would replace committed ones are refused, and the log stays as it is.
+func TestCommittedEntriesAreNotReplaced(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	formatTest(t, fs, testVoter(1), testVoters(1, 2, 3))
+	s, err := openTest(fs, testVoter(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	saveEntries(t, s, 1, mappingEntry{2, 1}, mappingEntry{3, 1}, mappingEntry{4, 1})
+	err = s.save(&pb.HardState{Term: new(uint64(2)), Vote: new(uint64(0)), Commit: new(uint64(3))}, []*pb.Entry{{Index: new(uint64(4)), Term: new(uint64(2))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.save(&pb.HardState{Term: new(uint64(3)), Vote: new(uint64(0)), Commit: new(uint64(3))}, []*pb.Entry{{Index: new(uint64(3)), Term: new(uint64(3))}})
+	if term, _ := s.Term(3); err == nil || term != 1 || s.runs.lastIndex() != 4 {
+		t.Errorf("%v; index 3 is of term %d, the log ends at %d", err, term, s.runs.lastIndex())
+	}
+}
+
 // What a killed process had written and not synced is synced when the log opens: raft tells the others how far this
 // log reaches without writing anything more.
 func TestUnsyncedEntriesAreSyncedAtOpen(t *testing.T) {

@@ -206,3 +206,23 @@ func TestSnapshotFromAnotherVoterIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// A snapshot that was finished but not recorded when the process was killed goes: the log, which still holds all of it,
+// may not reach that far after the crash.
+func TestUnrecordedSnapshotGoes(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	formatTest(t, fs, testVoter(1), testVoters(1))
+	id := SnapshotID{EndOffset: 5, Epoch: 1}
+	if err := writeSnapshot(fs, testDir, id, 0, func(func([]byte) bool) {}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := openTest(fs, testVoter(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if list, err := listSnapshots(fs, testDir); err != nil || len(list) != 0 {
+		t.Errorf("%v %v", list, err)
+	}
+}

@@ -224,8 +224,7 @@ func writeState(fsys vfs.FS, dir string, s *state) error {
 	return vfs.WriteFileAtomic(fsys, filepath.Join(dir, stateFileName), data)
 }
 
-// writeQuorumState writes the file that Kafka's tools read. It mirrors raft-state, and nothing here reads it back: a start
-// does not wait until it is on disk.
+// writeQuorumState writes the file that Kafka's tools read. It mirrors raft-state, and nothing here reads it back.
 func writeQuorumState(fsys vfs.FS, dir string, q metadata.QuorumState) error {
-	return vfs.ReplaceFile(fsys, filepath.Join(dir, quorumStateName), q.Format())
+	return vfs.WriteFileAtomic(fsys, filepath.Join(dir, quorumStateName), q.Format())
 }

@@ -188,7 +188,7 @@ func TestE065_unknown_answers_are_no_offsets(t *testing.T) {
 		step                  OutOfRangeStep
 		to                    int64
 	}{
-		{120, 90, 0, RangeTruncate, 90}, {30, 250, 100, RangeStartOver, 100}, {30, 250, 10, RangeGoOn, 30},
+		{120, 90, 0, RangeTruncate, 90}, {30, 250, 100, RangeStartOver, 100}, {30, 250, 10, RangeGoOn, 30}, {30, 30, 10, RangeGoOn, 30},
 		{120, -1, 0, RangeUnknown, -1}, {30, 250, -1, RangeUnknown, -1},
 	} {
 		if step, to := OutOfRange(c.end, c.latest, c.earliest); step != c.step || to != c.to {
