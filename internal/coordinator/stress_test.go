@@ -98,7 +98,7 @@ func stress(t *testing.T, seed uint64) {
 				default:
 					checkRetriable(t, err)
 				}
-				time.Sleep(time.Duration(10+wait.IntN(40)) * time.Millisecond)
+				time.Sleep(time.Duration(10+wait.IntN(40)) * time.Millisecond) // house:allow sleep: the time of a synctest bubble
 			}
 		})
 	}
@@ -108,7 +108,7 @@ func stress(t *testing.T, seed uint64) {
 
 	epoch := int32(0)
 	for range 120 {
-		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
+		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond) // house:allow sleep: the time of a synctest bubble
 		switch rng.IntN(12) {
 		case 0:
 			p.fail(errNotEnough)
@@ -196,7 +196,7 @@ func member(t *testing.T, r *Runtime, groupID string, stopped func() bool) {
 			if errors.Is(err, group.ErrUnknownMemberID) {
 				memberID = ""
 			}
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond) // house:allow sleep: the time of a synctest bubble
 		}
 	}
 }
@@ -218,7 +218,7 @@ func stay(ctx context.Context, r *Runtime, groupID string, joined *group.JoinRep
 		if reply, err = r.Heartbeat(ctx, beat); err == nil {
 			err = reply.Err
 		}
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(500 * time.Millisecond) // house:allow sleep: the time of a synctest bubble
 	}
 	return err
 }
