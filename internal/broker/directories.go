@@ -100,6 +100,9 @@ func PlanDirectories(fsys vfs.FS, dirs []string, metadataDir string, nodeID int3
 		switch {
 		case id == metadata.ZeroUUID:
 			id = metadata.NewUUID(rand.Reader)
+			if voter, ok := quorum.StoredDirectoryID(fsys, dir); ok && dir == metadataDir {
+				id = voter
+			}
 			plan.rewrite = append(plan.rewrite, dir)
 			plan.v0[dir] = props.Version == 0
 		case id.Reserved():

@@ -113,6 +113,20 @@ func TestM003_directory_ids(t *testing.T) {
 	refuses(t, dir, nil, "meta.properties", "AAAAAAAAAAAAAAAAAAAAAw", "reserved")
 }
 
+// M-003: The metadata directory of a voter that lost its directory.id gets one back: its own, since under another
+// it would be a stranger to its quorum. The node starts.
+func TestM003_directory_id_of_a_voter(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	format(t, dir)
+	first := properties(t, dir)
+	edit(t, dir, `^directory\.id=.*\n?`, "")
+	format(t, dir)
+	if again := properties(t, dir); again.DirectoryID != first.DirectoryID {
+		t.Errorf("a lost id made %+v of %+v", again, first)
+	}
+}
+
 // M-003: A second log directory that lost its directory.id gets a new one.
 func TestM003_new_directory_id(t *testing.T) {
 	t.Parallel()

@@ -216,6 +216,18 @@ func readState(fsys vfs.FS, dir string, self Identity) (state, error) {
 	return s, nil
 }
 
+// StoredDirectoryID is the directory id under which the quorum state in a metadata directory was written; ok is false
+// where there is none that can be read. A voter that lost only the id in meta.properties is still that voter: a new id
+// would make it a stranger to its own quorum.
+func StoredDirectoryID(fsys vfs.FS, dir string) (id metadata.UUID, ok bool) {
+	data, err := vfs.ReadFile(fsys, filepath.Join(partitionDir(dir), stateFileName))
+	if err != nil {
+		return id, false
+	}
+	s, err := decodeState(data)
+	return s.self.DirectoryID, err == nil
+}
+
 func writeState(fsys vfs.FS, dir string, s *state) error {
 	data, err := s.encode()
 	if err != nil {
