@@ -290,3 +290,25 @@ func TestBoundInsideABatch(t *testing.T) {
 		}
 	}
 }
+
+// The upper bound of a range of one-record batches is above its last offset, wherever it ends.
+func TestUpperBoundIsAboveTheRange(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{IndexIntervalBytes: 250, SegmentBytes: 1050}).open()
+	for range 30 {
+		x.append(exactly(100, ts0))
+	}
+	v := x.log.View()
+	defer v.Release()
+	for o := range int64(30) {
+		for n := 1; n <= 12; n++ {
+			d, err := v.Read(o, 30, 100*n, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if u, err := v.UpperBound(d); err != nil || u < o+int64(d.Length/100) {
+				t.Errorf("%d batches from %d on: upper bound %d, %v", d.Length/100, o, u, err)
+			}
+		}
+	}
+}

@@ -450,3 +450,41 @@ func TestRecoveryEndsAtABatchThatDoesNotFollow(t *testing.T) {
 		t.Errorf("batches at %v in %d bytes", got, len(x.file(logName(0))))
 	}
 }
+
+// A hole between segments that were never synced is a loss, and ends the log there; in a compacted log it is the
+// cleaner's work, and all stays.
+func TestHoleBetweenSegments(t *testing.T) {
+	t.Parallel()
+	for cleanup, want := range map[Cleanup]int{CleanupDelete: 2, CleanupCompact: 8, CleanupCompactDelete: 8} {
+		x := newTester(t, Config{SegmentBytes: 350, Cleanup: cleanup}).open()
+		for range 9 {
+			b := record.NewBuilder(record.BuilderOptions{})
+			if err := b.Append(ts0, []byte("k"), []byte(strings.Repeat("v", 30)), nil); err != nil {
+				t.Fatal(err)
+			}
+			x.append(b.Bytes())
+		}
+		data := x.file(logName(0))
+		x.put(logName(0), data[:len(data)/3*2])
+		x.open(recoverFrom(0))
+		if got := len(x.offsets()); got != want {
+			t.Errorf("cleanup %d: %d batches, want %d", cleanup, got, want)
+		}
+	}
+}
+
+// A finished swap replaces all that belonged to the segments it was made of, also a transaction index that it has none for.
+func TestSwapReplacesEverything(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{}).open()
+	x.append(exactly(100, ts0))
+	x.close()
+	x.put(logName(0)+swapSuffix, x.file(logName(0)))
+	x.put(txnName(0), formatTxnEntries([]txnEntry{{1, 0, 0, 1}}))
+	x.open(clean)
+	v := x.log.View()
+	defer v.Release()
+	if got := v.AbortedTxns(0, 1); len(got) != 0 || len(x.offsets()) != 1 {
+		t.Errorf("aborted %v", got)
+	}
+}
