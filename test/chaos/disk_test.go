@@ -83,6 +83,11 @@ func (f *filler) write(topic string, partition int32, size int) error {
 	key := fmt.Sprintf("full-%06d", f.next)
 	f.next++
 	offset, err := f.conn.Produce(topic, partition, []byte(key), valueOf(key, size))
+	// A topic is there a moment after its creation was answered, as in Kafka.
+	for deadline := time.Now().Add(2 * time.Second); errors.Is(err, kerr.UnknownTopicOrPartition) && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+		offset, err = f.conn.Produce(topic, partition, []byte(key), valueOf(key, size))
+	}
 	if err == nil {
 		f.ledger.acknowledged(acked{topicPartition{topic, partition}, offset, key})
 	}
