@@ -54,7 +54,11 @@ type Options struct {
 	// published last to this one; nil when that is not known: everything is new at
 	// the first publication and after a snapshot.
 	Publish func(image *metadata.Image, delta *metadata.Delta) error
-	Logger  *slog.Logger
+	// OnStanding hears what is wrong between this broker and its controller: that it is
+	// fenced, or that its heartbeats are refused (a broker that was unregistered stays so
+	// until it is started again); "" when all is well again. It must not block.
+	OnStanding func(trouble string)
+	Logger     *slog.Logger
 }
 
 // Broker is this node's part as a broker. Create it with New, then Start it once.

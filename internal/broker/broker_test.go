@@ -65,12 +65,17 @@ func hasTopic(name string) func(*metadata.Image) bool {
 
 func startBroker(t *testing.T, f *fakeController) (*Broker, *published) {
 	t.Helper()
+	return startBrokerThatTells(t, f, nil)
+}
+
+func startBrokerThatTells(t *testing.T, f *fakeController, onStanding func(string)) (*Broker, *published) {
+	t.Helper()
 	p := &published{moved: make(chan struct{})}
 	b := New(Options{
 		NodeID: 9, ClusterID: "c", IncarnationID: [16]byte{1}, PreviousBrokerEpoch: -1, LogDirIDs: [][16]byte{{9}},
 		Controllers: []Controller{{ID: -1, Addr: f.listener.Addr().String()}}, Dial: (&net.Dialer{}).DialContext,
 		HeartbeatInterval: 100 * time.Millisecond, RegistrationTimeout: 10 * time.Second, QuorumRequestTimeout: 2 * time.Second,
-		ShutdownTimeout: 5 * time.Second, Publish: p.take, Logger: slog.New(slog.DiscardHandler),
+		ShutdownTimeout: 5 * time.Second, Publish: p.take, OnStanding: onStanding, Logger: slog.New(slog.DiscardHandler),
 	})
 	b.Start()
 	t.Cleanup(b.Stop)
@@ -272,7 +277,8 @@ func TestBrokerFollowsEpochsAndSaysWhyItIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFakeController(t)
 	f.append(true, version(), unfenced())
-	b, p := startBroker(t, f)
+	told := make(chan string, 8)
+	b, p := startBrokerThatTells(t, f, func(trouble string) { told <- trouble })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if err := b.Ready(ctx); err != nil {
@@ -284,12 +290,22 @@ func TestBrokerFollowsEpochsAndSaysWhyItIsRefused(t *testing.T) {
 	if id, epoch := b.QuorumLeader(); id != 1 || epoch != 2 {
 		t.Fatalf("leader %d in epoch %d", id, epoch)
 	}
-	f.change(func() { f.heartbeatCode = 77 })
-	for ctx.Err() == nil && !strings.Contains(b.Refused(), "STALE_BROKER_EPOCH") {
-		b.life.nudge()
+	for _, step := range []struct {
+		code int16
+		want string
+	}{{77, "STALE_BROKER_EPOCH"}, {0, ""}} {
+		f.change(func() { f.heartbeatCode = step.code })
+		select {
+		case trouble := <-told:
+			if !strings.Contains(trouble, step.want) || step.want == "" && trouble != "" {
+				t.Fatalf("told %q, want %q", trouble, step.want)
+			}
+		case <-ctx.Done():
+			t.Fatalf("code %d was not told", step.code)
+		}
 	}
-	if ctx.Err() != nil {
-		t.Fatalf("refused: %q", b.Refused())
+	if b.Refused() != "" {
+		t.Fatalf("still refused: %q", b.Refused())
 	}
 }
 

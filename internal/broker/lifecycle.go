@@ -65,7 +65,8 @@ type lifecycle struct {
 	stop     atomic.Bool
 	offline  atomic.Pointer[[][16]byte]
 	fenced   atomic.Bool
-	refused  atomic.Pointer[string] // why the controller refuses this broker, for readiness
+	refused  atomic.Pointer[string] // why the controller refuses this broker
+	trouble  string                 // what OnStanding was told last; the loop's
 }
 
 func newLifecycle(opts *Options) *lifecycle {
@@ -200,6 +201,7 @@ func (l *lifecycle) heartbeat(ctx context.Context) (next time.Duration, done boo
 		if old := l.refused.Swap(&reason); old == nil || *old != reason {
 			l.logger.Error("the controller refuses this broker's heartbeats", "broker", l.opts.NodeID, "broker_epoch", req.BrokerEpoch, "cause", reason)
 		}
+		l.stands("the controller refuses this broker's heartbeats: " + reason)
 		return interval, false
 	}
 	l.refused.Store(nil)
@@ -212,6 +214,11 @@ func (l *lifecycle) heartbeat(ctx context.Context) (next time.Duration, done boo
 	if !answer.IsFenced && !req.WantFence {
 		closeOnce(l.unfenced)
 	}
+	if answer.IsFenced && l.State() == StateRunning {
+		l.stands("is fenced: the controller had not heard of this broker in time")
+	} else {
+		l.stands("")
+	}
 	switch {
 	case answer.ShouldShutdown && req.WantShutdown:
 		closeOnce(l.released)
@@ -222,6 +229,16 @@ func (l *lifecycle) heartbeat(ctx context.Context) (next time.Duration, done boo
 		return catchUpInterval, false
 	}
 	return interval, false
+}
+
+// stands tells how the broker stands with its controller, when that has changed.
+func (l *lifecycle) stands(trouble string) {
+	if trouble != l.trouble {
+		l.trouble = trouble
+		if l.opts.OnStanding != nil {
+			l.opts.OnStanding(trouble)
+		}
+	}
 }
 
 // closeOnce closes a channel that only the lifecycle's goroutine closes.

@@ -20,13 +20,15 @@ import (
 const (
 	readyStarted  = "start"
 	readyMetadata = "metadata directory"
+	readyBroker   = "broker"
 )
 
 // listenHTTP opens the listener for metrics, health and profiles, first of all, so that
 // whoever waits for the node sees it come up. An empty http.listen opens none.
 func (n *node) listenHTTP() error {
-	n.readiness = telemetry.NewReadiness(readyStarted, readyMetadata)
+	n.readiness = telemetry.NewReadiness(readyStarted, readyMetadata, readyBroker)
 	n.readiness.Met(readyMetadata)
+	n.readiness.Met(readyBroker)
 	addr := n.config.String("http.listen")
 	if addr == "" {
 		return nil

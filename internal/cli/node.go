@@ -395,11 +395,20 @@ func (n *node) startBroker() error {
 		RegistrationTimeout:  n.config.Duration("initial.broker.registration.timeout.ms"),
 		QuorumRequestTimeout: n.config.Duration("controller.quorum.request.timeout.ms"),
 		ShutdownTimeout:      30 * time.Second,
-		Publish:              n.publish, Logger: n.logger,
+		Publish:              n.publish, OnStanding: n.standing, Logger: n.logger,
 	})
 	n.broker.Start()
 	n.onUnwind(n.broker.Stop)
 	return nil
+}
+
+// standing shows in /readyz how the broker stands with its controller.
+func (n *node) standing(trouble string) {
+	if trouble == "" {
+		n.readiness.Met(readyBroker)
+		return
+	}
+	n.readiness.NotMet(readyBroker, trouble)
 }
 
 // publish hands an image to the parts, the log first and the coordinators last.
