@@ -26,7 +26,8 @@ func TestManyRecords(t *testing.T) {
 		command func(ctx context.Context, topic string) (*exec.Cmd, error)
 	}{
 		{kc.name(), func(ctx context.Context, topic string) (*exec.Cmd, error) {
-			return kc.command(ctx, "-P", "-t", topic), nil
+			// Without idempotence librdkafka sends again out of order, which is its right.
+			return kc.command(ctx, "-P", "-t", topic, "-X", "enable.idempotence=true"), nil
 		}},
 		{java.name(), func(ctx context.Context, topic string) (*exec.Cmd, error) {
 			return java.command(ctx, "ConsoleProducer", "--topic", topic)

@@ -43,7 +43,7 @@ def produce(request):
 
     p = Producer(c)
     if transaction:
-        p.init_transactions(30)
+        p.init_transactions(15)
         p.begin_transaction()
     for r in request["records"]:
         kwargs = {}
