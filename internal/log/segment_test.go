@@ -85,7 +85,7 @@ func TestOldViewKeepsItsIndexFiles(t *testing.T) {
 	if err := x.log.TruncateTo(2*100, "test"); err != nil {
 		t.Fatal(err)
 	}
-	for i := range n {
+	for i := range 5 * n {
 		x.append(batch(2, 120, ts0+100+int64(i/4)))
 	}
 	x.close()

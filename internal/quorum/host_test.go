@@ -740,3 +740,43 @@ func TestHostOnARealDisk(t *testing.T) {
 		closeHost(t, h)
 	}
 }
+
+// Records that must stand or fall together are one batch, however many they are, and refused if they cannot be one.
+func TestAtomicRecordsAreOneBatch(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	formatHost(t, fs)
+	h := startHost(t, fs, Config{})
+	defer closeHost(t, h)
+	build := func(atomic bool, n, size int) (batches int, err error) {
+		var records []metadata.Record
+		for i := range n {
+			records = append(records, &metadata.ConfigRecord{ResourceType: metadata.ResourceTopic, ResourceName: fmt.Sprint(i), Name: "x", Value: new(strings.Repeat("v", size))})
+		}
+		done := make(chan struct{})
+		if err := h.post(func() error {
+			defer close(done)
+			var out []built
+			out, err = h.machine.build(controller.Result{Records: records, Atomic: atomic}, time.Now())
+			batches = len(out)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		<-done
+		return batches, err
+	}
+	many := controller.MaxRecordsPerRequest + 5
+	if n, err := build(true, many, 1); n != 1 || err != nil {
+		t.Errorf("%d atomic records: %d batches, %v", many, n, err)
+	}
+	if n, err := build(false, many, 1); n != 2 || err != nil {
+		t.Errorf("%d records: %d batches, %v", many, n, err)
+	}
+	if _, err := build(true, 10, maxBatchBytes/9); err == nil {
+		t.Error("atomic records larger than a batch are taken")
+	}
+	if n, err := build(false, 10, maxBatchBytes/9); n != 2 || err != nil {
+		t.Errorf("large records: %d batches, %v", n, err)
+	}
+}

@@ -61,10 +61,13 @@ func (q *simQuorum) start(v *simVoter) {
 	}
 }
 
-// crash stops a voter as a loss of power would, or as kill -9 does, and starts it again.
+// crash stops a voter as a loss of power would, or as kill -9 does, and starts it again. After kill -9 what was not
+// synced is there, and not synced: the next loss of power may take it.
 func (q *simQuorum) crash(v *simVoter) {
 	loss := rapid.SampledFrom([]vfs.Loss{vfs.LoseNothing, vfs.LoseUnsynced, vfs.LoseSome}).Draw(q.t, "loss")
-	v.mem = v.mem.CrashClone(loss, rapid.Uint64().Draw(q.t, "seed"))
+	if loss != vfs.LoseNothing {
+		v.mem = v.mem.CrashClone(loss, rapid.Uint64().Draw(q.t, "seed"))
+	}
 	q.start(v)
 }
 
@@ -285,4 +288,57 @@ func TestRaftMappingPropertyOfSeveralVoters(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What a message to another voter promises (entries it has, a vote, a term) is on disk before the message leaves.
+func TestNothingLeavesBeforeItIsDurable(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewMem()
+	self, other := testVoter(1), testVoter(2)
+	formatTest(t, mem, self, testVoters(1, 2))
+	s, err := openTest(mem, self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := newNode(s, nodeConfig{electionTicks: 5, heartbeatTicks: 1, maxMessage: 512, logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := map[pb.MessageType]int{}
+	f := follower{
+		send: func(messages []*pb.Message) {
+			left, err := openTest(mem.CrashClone(vfs.LoseUnsynced, 0), self)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range messages {
+				sent[m.GetType()]++
+				if m.GetTerm() > left.state.term && m.GetType() != pb.MsgPreVote && m.GetType() != pb.MsgPreVoteResp {
+					t.Errorf("%v of term %d leaves, term %d is on disk", m.GetType(), m.GetTerm(), left.state.term)
+				}
+				if m.GetType() == pb.MsgAppResp && !m.GetReject() && m.GetIndex() > left.runs.lastIndex() {
+					t.Errorf("index %d is said to be here, the disk has %d", m.GetIndex(), left.runs.lastIndex())
+				}
+				if m.GetType() == pb.MsgVoteResp && !m.GetReject() && left.state.vote != m.GetTo() {
+					t.Errorf("a vote leaves, the disk has one for %d", left.state.vote)
+				}
+			}
+		},
+		restored: func(position) error { return nil }, moved: func() {}, applied: func(committed) error { return nil },
+	}
+	from, to := raftIDOf(other), n.id
+	for _, m := range []*pb.Message{
+		{Type: pb.MsgVote.Enum(), Term: new(uint64(3)), LogTerm: new(uint64(0)), Index: new(uint64(1))},
+		{Type: pb.MsgApp.Enum(), Term: new(uint64(3)), LogTerm: new(uint64(0)), Index: new(uint64(1)), Commit: new(uint64(1)),
+			Entries: []*pb.Entry{{Index: new(uint64(2)), Term: new(uint64(3))}, {Index: new(uint64(3)), Term: new(uint64(3))}}},
+		{Type: pb.MsgHeartbeat.Enum(), Term: new(uint64(4)), Commit: new(uint64(1))},
+	} {
+		m.From, m.To = new(from), new(to)
+		if err := errors.Join(n.step(m), n.drain(f)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sent[pb.MsgVoteResp] == 0 || sent[pb.MsgAppResp] == 0 || sent[pb.MsgHeartbeatResp] == 0 {
+		t.Errorf("sent were %v: the test shows too little", sent)
+	}
 }
