@@ -185,7 +185,8 @@ func (m *Manager) readPartition(req *FetchRequest, in *FetchPartition, out *Fetc
 }
 
 func (p *Partition) read(req *FetchRequest, in *FetchPartition, out *FetchedPartition, maxBytes int, minOne bool, now time.Time) error {
-	role := p.role.Load()
+	role, v := p.roleAndView()
+	out.view = v
 	q := FetchQuery{
 		ReplicaID: req.ReplicaID, CurrentLeaderEpoch: in.CurrentLeaderEpoch, FetchOffset: in.FetchOffset,
 		LastFetchedEpoch: in.LastFetchedEpoch, Isolation: req.Isolation, MayReadFollower: req.Version >= followerFetchVersion,
@@ -193,8 +194,6 @@ func (p *Partition) read(req *FetchRequest, in *FetchPartition, out *FetchedPart
 	if err := role.CheckFetchRole(q); err != nil {
 		return err
 	}
-	v := p.log.View()
-	out.view = v
 	pos := positionsOf(v)
 	if id, ok := p.preferred(req, in, role, pos); ok {
 		out.PreferredReadReplica = id

@@ -68,8 +68,7 @@ func (p *Partition) ListOffset(q OffsetQuery) (TimestampAndOffset, error) {
 	if err := p.Err(); err != nil {
 		return noTimestampAndOffset, err
 	}
-	role := p.role.Load()
-	v := p.log.View()
+	role, v := p.roleAndView()
 	defer v.Release()
 	// The lookups see all that is local; what of it may be shown is decided after.
 	found := func(f log.Found, ok bool, err error) (TimestampAndOffset, bool, error) {
@@ -124,8 +123,7 @@ func (p *Partition) OffsetForLeaderEpoch(current, asked int32) (OffsetAndEpoch, 
 	if err := p.Err(); err != nil {
 		return OffsetAndEpoch{Offset: NoOffset, Epoch: NoEpoch}, err
 	}
-	role := p.role.Load()
-	v := p.log.View()
+	role, v := p.roleAndView()
 	defer v.Release()
 	return role.EndOffsetForEpoch(current, asked, positionsOf(v), v.Epochs)
 }

@@ -65,6 +65,18 @@ func (p *Partition) Positions() Positions {
 	return positionsOf(v)
 }
 
+// roleAndView are the role and the log of one moment: a log that was cut, or has grown, under a later role is never
+// shown under an earlier one. The caller releases the view.
+func (p *Partition) roleAndView() (*Role, *log.View) {
+	for {
+		role, v := p.role.Load(), p.log.View()
+		if p.role.Load() == role {
+			return role, v
+		}
+		v.Release()
+	}
+}
+
 func positionsOf(v *log.View) Positions {
 	return Positions{
 		LogStart: v.LogStartOffset, LocalLogStart: v.LocalLogStartOffset, HighWatermark: v.HighWatermark,
