@@ -265,3 +265,19 @@ func TestSequencesOfAnEarlierEpochAreForgotten(t *testing.T) {
 		}
 	}
 }
+
+// How long a producer has been silent is told by the clock, not by what its records say their time is.
+func TestOldRecordsDoNotExpireTheirProducer(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{ProducerExpirationMs: 1000}).open()
+	x.now = x.now.Add(365 * 24 * time.Hour)
+	x.append(idempotent(1, 0, 0, 1, false)) // of last year
+	x.now = x.now.Add(999 * time.Millisecond)
+	if n := x.log.ExpireProducers(); n != 0 {
+		t.Errorf("%d producers expired", n)
+	}
+	x.now = x.now.Add(time.Millisecond)
+	if n := x.log.ExpireProducers(); n != 1 {
+		t.Errorf("%d producers expired", n)
+	}
+}

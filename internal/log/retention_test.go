@@ -222,3 +222,34 @@ func TestRetentionStopsAtTheHighWatermark(t *testing.T) {
 		}
 	}
 }
+
+// The high watermark is held within the log, and the log start below the high watermark (P2).
+func TestPositionsStayInOrder(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{}).open()
+	for range 5 {
+		x.append(exactly(100, ts0))
+	}
+	check := func(start, hw int64) {
+		t.Helper()
+		v := x.log.View()
+		defer v.Release()
+		if v.LogStartOffset != start || v.HighWatermark != hw || v.LastStableOffset != hw {
+			t.Errorf("log start %d, last stable %d, high watermark %d; want %d and %d", v.LogStartOffset, v.LastStableOffset, v.HighWatermark, start, hw)
+		}
+	}
+	x.log.SetHighWatermark(9)
+	check(0, 5)
+	x.log.SetHighWatermark(3)
+	check(0, 3)
+	var out *OffsetOutOfRangeError
+	if err := x.log.AdvanceLogStart(4, "test"); !errors.As(err, &out) || out.Requested != 4 {
+		t.Errorf("%v", err)
+	}
+	check(0, 3)
+	if err := x.log.AdvanceLogStart(2, "test"); err != nil {
+		t.Error(err)
+	}
+	x.log.SetHighWatermark(1)
+	check(2, 2)
+}

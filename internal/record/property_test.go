@@ -122,3 +122,17 @@ func TestPropertyOneByteChanged(t *testing.T) {
 		}
 	})
 }
+
+// The sequence after the largest is 0: a batch may begin before it and end after it.
+func TestSequencesWrapInsideABatch(t *testing.T) {
+	t.Parallel()
+	b := NewBuilder(BuilderOptions{Producer: &Producer{ID: 1, Epoch: 0, BaseSequence: math.MaxInt32 - 1}})
+	for range 4 {
+		if err := b.Append(1, nil, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := b.Bytes().LastSequence(); got != 1 {
+		t.Errorf("last sequence %d, want 1", got)
+	}
+}
