@@ -166,8 +166,10 @@ func (r *Runtime) PartitionFor(groupID string) (int32, bool) {
 	return javaHash(groupID) % r.partitions, true
 }
 
-// javaHash is String.hashCode over UTF-16 units, without its sign: how Kafka
-// spreads groups, so that its tools and logs look in the same place.
+// javaHash is the absolute value of String.hashCode over UTF-16 units, 0 for the
+// one int32 that has none: how Kafka spreads groups, so that a log written by one
+// is found by the other. (Clearing the sign bit instead sends every group with a
+// negative hash elsewhere.)
 func javaHash(text string) int32 {
 	var h int32
 	for _, c := range text {
@@ -178,7 +180,10 @@ func javaHash(text string) int32 {
 		}
 		h = 31*h + c
 	}
-	return h & 0x7fffffff
+	if h < 0 {
+		h = -h
+	}
+	return max(h, 0)
 }
 
 func (r *Runtime) shardOf(groupID string) (*runner, error) {

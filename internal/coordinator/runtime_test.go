@@ -255,7 +255,8 @@ func TestPartitionForIsJavasHash(t *testing.T) {
 		t.Fatal("a partition was named before the topic exists")
 	}
 	r.SetPartitions(50)
-	for id, hash := range map[string]int32{"": 0, "a": 97, "group": 98629247, "test-group": 627841412, "\U0001f600": 1772899} {
+	for id, hash := range map[string]int32{"": 0, "a": 97, "group": 98629247, "test-group": 627841412, "\U0001f600": 1772899,
+		"dump-group": 499384986 /* the hash is negative */, "polygenelubricants": 0 /* the hash is -2^31 */} {
 		if got, _ := r.PartitionFor(id); got != hash%50 {
 			t.Errorf("%q: partition %d, want %d", id, got, hash%50)
 		}
