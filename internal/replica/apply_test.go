@@ -1,8 +1,10 @@
 package replica
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -410,4 +412,47 @@ func TestClosedManager(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+}
+
+// TestACorruptLogIsGivenUp: a log whose bytes are found to be no batches when it is read stops its partition, and no other,
+// and the controller is told once that the replica is lost.
+func TestACorruptLogIsGivenUp(t *testing.T) {
+	t.Parallel()
+	lost := make(chan int32, 10)
+	n := newNode(t, func(o *Options) {
+		o.DirectoryAssigned = func(_ metadata.UUID, p int32, dir metadata.UUID) {
+			if dir == metadata.DirLost {
+				lost <- p
+			}
+		}
+		o.DirectoryFailed = func(path string, cause error) { t.Errorf("%s was taken offline: %v", path, cause) }
+	})
+	n.create("t", 1)
+	n.create("u", 1)
+	n.mustProduce("t", 1)
+	n.mustProduce("u", 1)
+	f, err := n.fs.OpenFile("/data/t-0/00000000000000000000.log", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(bytes.Repeat([]byte{0xff}, 30), 0); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	for range 2 {
+		req := consume(0, -1, -1)
+		res := n.m.Fetch(t.Context(), req)
+		var corrupt *log.CorruptError
+		if err := res.Partitions[0].Err; !errors.As(err, &corrupt) {
+			t.Errorf("fetch: %v", err)
+		}
+		res.Release()
+	}
+	if r := n.produce("t", stamped(1, 0)); r.Err == nil {
+		t.Error("a corrupt log takes records")
+	}
+	if len(lost) != 1 {
+		t.Errorf("the controller was told %d times", len(lost))
+	}
+	n.mustProduce("u", 1)
 }
