@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	if code == 0 {
 		os.RemoveAll(dir)
 	} else {
-		fmt.Println("what the clients said on standard error is in", dir)
+		fmt.Println("the server's logs, and what the clients said on standard error, are in", dir)
 	}
 	os.Exit(code)
 }

@@ -96,7 +96,7 @@ var probe = http.Client{Timeout: time.Second, Transport: &http.Transport{Disable
 
 // stele is one `stele serve` process.
 type stele struct {
-	dir                string
+	dir, logPath       string
 	port, cport, hport int
 	settings           []string
 	cmd                *exec.Cmd
@@ -107,6 +107,7 @@ type stele struct {
 func newStele(t *testing.T, settings []string) *stele {
 	t.Helper()
 	s := &stele{dir: filepath.Join(t.TempDir(), "stele"), settings: settings}
+	s.logPath = filepath.Join(scratch, "stele-of-"+t.Name()+".log") // outlives a test that failed
 	for _, p := range []*int{&s.port, &s.cport, &s.hport} {
 		var err error
 		if *p, err = reference.FreePort(); err != nil {
@@ -123,7 +124,7 @@ func newStele(t *testing.T, settings []string) *stele {
 	return s
 }
 
-func (s *stele) log() string            { return s.dir + ".log" }
+func (s *stele) log() string            { return s.logPath }
 func (s *stele) Addr() string           { return "127.0.0.1:" + strconv.Itoa(s.port) }
 func (s *stele) ControllerAddr() string { return "127.0.0.1:" + strconv.Itoa(s.cport) }
 func (s *stele) Data() string           { return s.dir }
