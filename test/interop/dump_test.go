@@ -28,7 +28,7 @@ import (
 // its snapshots, committed offsets and transactions. It reports no mismatch, and finds what was written.
 func TestDump(t *testing.T) {
 	target := newTarget(t, "log.index.size.max.bytes=4096", "metadata.log.max.record.bytes.between.snapshots=4000")
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 	defer cancel()
 	served := mustCapabilities(t, target.Addr())
 	want, err := mixedWorkload(ctx, t, target)
