@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stelelog/stele/internal/metadata"
@@ -224,5 +225,41 @@ func TestUnrecordedSnapshotGoes(t *testing.T) {
 	defer s.close()
 	if list, err := listSnapshots(fs, testDir); err != nil || len(list) != 0 {
 		t.Errorf("%v %v", list, err)
+	}
+}
+
+// Whichever byte of a snapshot is damaged, it is not taken for one; only the epoch of a batch, which its checksum leaves
+// out and nobody reads, may be anything.
+func TestDamagedSnapshotIsRefused(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	if err := fs.MkdirAll(testDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	id := SnapshotID{EndOffset: 5, Epoch: 1}
+	if err := writeSnapshot(fs, testDir, id, 7, slices.Values([][]byte{[]byte("one"), []byte("two")})); err != nil {
+		t.Fatal(err)
+	}
+	data, err := vfs.ReadFile(fs, filepath.Join(testDir, id.file()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outside := map[int]bool{}
+	for at := 0; at < len(data); at += record.Batch(data[at:]).Length() {
+		for i := range 4 {
+			outside[at+12+i] = true
+		}
+	}
+	for i := range data {
+		damaged := slices.Clone(data)
+		damaged[i] ^= 0x10
+		if err := walkSnapshot(damaged, func([]byte) error { return nil }); err == nil && !outside[i] {
+			t.Errorf("byte %d of %d: not noticed", i, len(data))
+		}
+	}
+	for n := range data {
+		if walkSnapshot(data[:n], func([]byte) error { return nil }) == nil {
+			t.Errorf("the first %d bytes of %d pass for a snapshot", n, len(data))
+		}
 	}
 }
