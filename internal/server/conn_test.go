@@ -187,6 +187,32 @@ func TestProduceOverlapsAndOthersWait(t *testing.T) {
 	}
 }
 
+// A Produce request behind one of another kind starts only when that is done.
+func TestProduceWaitsForOthers(t *testing.T) {
+	t.Parallel()
+	produced := make(chan struct{})
+	overtaken := make(chan bool, 1)
+	_, addr := start(t, Options{Handlers: []Handler{
+		produceHandler(func(r *Request) Response { close(produced); return okProduce(r) }),
+		metadataHandler(func(r *Request) Response {
+			select {
+			case <-produced:
+				overtaken <- true
+			case <-time.After(100 * time.Millisecond):
+				overtaken <- false
+			}
+			return okMetadata(r)
+		}),
+	}})
+	c := dialRaw(t, addr)
+	c.send(append(frame(metadataRequest(), 0), frame(produceRequest(-1), 1)...))
+	c.wantAnswer(0)
+	c.wantAnswer(1)
+	if <-overtaken {
+		t.Fatal("a Produce request ran before the request ahead of it was answered")
+	}
+}
+
 // No more Produce requests of one connection are in flight than the limit allows; the rest stays in
 // the socket and is served later.
 func TestInFlightIsBounded(t *testing.T) {
@@ -390,6 +416,19 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	}
 	close(gate)
 	waiting.wantAnswer(1)
+}
+
+// connections.max.idle.ms=-1 closes no connection for being idle, and max.connections=0 lets none in.
+func TestLimitsThatAreOffOrNothing(t *testing.T) {
+	t.Parallel()
+	_, addr := start(t, Options{MaxIdle: -1, Handlers: []Handler{metadataHandler(okMetadata)}})
+	c := dialRaw(t, addr)
+	for i := range int32(3) {
+		c.send(frame(metadataRequest(), i))
+		c.wantAnswer(i)
+	}
+	_, addr = start(t, Options{MaxConnections: -1, Handlers: []Handler{metadataHandler(okMetadata)}})
+	dialRaw(t, addr).wantClosed()
 }
 
 // B-058: a reset connection wakes its parked request at once; a half-closed one is answered once; one that

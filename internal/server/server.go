@@ -33,9 +33,9 @@ type Options struct {
 
 	MaxRequest                   int            // socket.request.max.bytes
 	RequestMemory                int64          // queued.max.request.bytes; 0 or less: DefaultRequestMemory
-	MaxIdle                      time.Duration  // connections.max.idle.ms; default 10 minutes
-	MaxConnections               int            // max.connections
-	MaxConnectionsPerIP          int            // max.connections.per.ip
+	MaxIdle                      time.Duration  // connections.max.idle.ms; default 10 minutes, negative for no limit
+	MaxConnections               int            // max.connections; negative for none at all
+	MaxConnectionsPerIP          int            // max.connections.per.ip; negative for none but those with an override
 	MaxConnectionsPerIPOverrides map[string]int // max.connections.per.ip.overrides, by address
 	WriteTimeout                 time.Duration  // how long a client may take no bytes of an answer; default 30 s
 	MaxInFlight                  int            // Produce requests in flight on one connection; default 64
@@ -54,6 +54,9 @@ type PeerClosed struct {
 func (o Options) withDefaults() Options {
 	setDefault(&o.MaxRequest, wire.DefaultMaxFrame)
 	setDefault(&o.MaxIdle, 10*time.Minute)
+	if o.MaxIdle < 0 {
+		o.MaxIdle = math.MaxInt64
+	}
 	setDefault(&o.MaxConnections, math.MaxInt)
 	setDefault(&o.MaxConnectionsPerIP, math.MaxInt)
 	setDefault(&o.WriteTimeout, 30*time.Second)
