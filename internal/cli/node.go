@@ -75,6 +75,9 @@ func startNode(ctx context.Context, c *config.Broker, logger *slog.Logger, autho
 
 func (n *node) start(ctx context.Context) (err error) {
 	c := n.config
+	if err := refuseUnprotected(c); err != nil {
+		return err
+	}
 	if n.plan, err = broker.PlanDirectories(n.fs, c.LogDirs(), c.MetadataDir(), n.id, c.String("cluster.id")); err != nil {
 		return err
 	}
@@ -113,11 +116,15 @@ func (n *node) unwind() {
 
 // listen binds every listener. Requests that come before their part is there wait.
 func (n *node) listen() error {
+	overrides, err := n.config.ConnectionsPerIPOverrides()
+	if err != nil {
+		return err
+	}
 	opts := server.Options{
 		Logger: n.logger, ClusterID: n.plan.ClusterID, NodeID: n.id, Features: n.features, Authorizer: n.authorizer,
 		MaxRequest: n.config.Int("socket.request.max.bytes"), RequestMemory: n.config.Long("queued.max.request.bytes"),
-		MaxIdle: n.config.Duration("connections.max.idle.ms"), MaxConnections: n.config.Int("max.connections"),
-		MaxConnectionsPerIP: n.config.Int("max.connections.per.ip"),
+		MaxIdle: n.config.Duration("connections.max.idle.ms"), MaxConnections: orNever(n.config.Int("max.connections")),
+		MaxConnectionsPerIP: orNever(n.config.Int("max.connections.per.ip")), MaxConnectionsPerIPOverrides: overrides,
 	}
 	if n.config.HasRole("broker") {
 		n.brokerAPI = server.NewBrokerAPI()
@@ -517,11 +524,10 @@ func newMemberUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// orNever turns a configured zero into "none": the group shard takes zero for its
-// default.
-func orNever(d time.Duration) time.Duration {
-	if d == 0 {
+// orNever turns a configured zero into "none": parts take zero for their default.
+func orNever[T int | time.Duration](n T) T {
+	if n == 0 {
 		return -1
 	}
-	return d
+	return n
 }

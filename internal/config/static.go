@@ -86,6 +86,9 @@ func (b *Broker) crossCheck() error {
 	names := map[string]bool{}
 	for _, l := range listeners {
 		names[l.Name] = true
+		if _, err := b.SecurityProtocol(l.Name); err != nil {
+			return fault("listener.security.protocol.map", err.Error())
+		}
 	}
 	controllers := b.List("controller.listener.names")
 	if slices.Contains(roles, "controller") {
@@ -114,6 +117,9 @@ func (b *Broker) crossCheck() error {
 				return fault("advertised.listeners", "must not advertise the unspecified address "+l.Host)
 			}
 		}
+	}
+	if _, err := b.ConnectionsPerIPOverrides(); err != nil {
+		return &SourceError{b.given["max.connections.per.ip.overrides"].source, err}
 	}
 	for _, bound := range []struct{ low, high, reason string }{
 		{"group.min.session.timeout.ms", "group.max.session.timeout.ms", "must not be above group.max.session.timeout.ms"},
