@@ -78,7 +78,7 @@ func (l *Log) syncView(v *View, dir string, dirDirty bool, target int64) error {
 	for i, s := range v.list.segs {
 		// A segment that ends at the recovery point was synced while it was the last one; its indexes and the
 		// snapshot after it were not.
-		if i != last && v.list.segs[i+1].base < point || s.base >= target {
+		if i != last && v.list.segs[i+1].base < point || s.base >= target && !(i == last && target == v.EndOffset) {
 			continue
 		}
 		if err := s.file.Sync(); err != nil {

@@ -5,4 +5,4 @@ package quorum
 import "os"
 
 // The planted bug of this run is named by the environment variable STELE_MUTANT; none when it is empty.
-var mutantAnswersUnsynced = os.Getenv("STELE_MUTANT") == "quorum-answers-unsynced"
+var mutantVoteUnwritten = os.Getenv("STELE_MUTANT") == "quorum-vote-unwritten"

@@ -139,11 +139,8 @@ func (s *storage) load() error {
 	if s.runs.lastTerm() > s.state.term {
 		return fmt.Errorf("metadata log has entries of epoch %d, the quorum state is of epoch %d", s.runs.lastTerm(), s.state.term)
 	}
-	if s.runs.lastIndex() == s.state.snapshot.Index {
-		return nil
-	}
-	// A process that was killed between writing and syncing left entries that a loss of power could still take. Raft
-	// answers for all that is here from now on.
+	// A process that was killed between writing or cutting and syncing left entries that a loss of power could still
+	// take, or bring back. Raft answers for what is here from now on.
 	return s.log.Flush()
 }
 
@@ -361,7 +358,7 @@ func (s *storage) save(hard *pb.HardState, entries []*pb.Entry) error {
 		commit = max(s.state.commit, min(commit, s.runs.lastIndex()))
 		next := s.state
 		next.term, next.vote, next.commit = hard.GetTerm(), hard.GetVote(), commit
-		if next.term != s.state.term || next.vote != s.state.vote {
+		if next.term != s.state.term || next.vote != s.state.vote && !mutantVoteUnwritten {
 			if err := s.writeState(&next); err != nil {
 				return err
 			}
@@ -377,10 +374,8 @@ func (s *storage) save(hard *pb.HardState, entries []*pb.Entry) error {
 	if err := s.untilRoom(func() error { return s.append(entries) }); err != nil {
 		return err
 	}
-	if !mutantAnswersUnsynced {
-		if err := s.log.Flush(); err != nil {
-			return err
-		}
+	if err := s.log.Flush(); err != nil {
+		return err
 	}
 	if hard != nil && !raft.IsEmptyHardState(hard) {
 		s.state.commit = max(s.state.commit, min(hard.GetCommit(), s.runs.lastIndex()))

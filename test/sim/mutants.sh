@@ -17,7 +17,7 @@ group-revert-forgets-one    ./internal/group ./test/sim
 log-cuts-under-readers      ./internal/log
 record-deltas-unchecked     ./internal/record
 replica-joiner-uncounted    ./internal/replica
-quorum-answers-unsynced     ./internal/quorum
+quorum-vote-unwritten       ./internal/quorum
 '
 
 if [ $# -eq 0 ] && [ -n "${TURN:-}" ]; then
