@@ -63,13 +63,14 @@ type Options struct {
 
 // Broker is this node's part as a broker. Create it with New, then Start it once.
 type Broker struct {
-	opts      Options
-	channel   *channel
-	observer  *observer
-	builder   *imageBuilder
-	life      *lifecycle
-	producers producerIDs
-	places    *assignments
+	opts       Options
+	channel    *channel // of the broker's own requests
+	forwarding *channel // of clients' requests: however many wait there, no heartbeat waits behind them
+	observer   *observer
+	builder    *imageBuilder
+	life       *lifecycle
+	producers  producerIDs
+	places     *assignments
 
 	image     atomic.Pointer[metadata.Image]
 	published chan struct{} // closed at the first publication
@@ -88,7 +89,8 @@ func New(opts Options) *Broker {
 	b.image.Store(metadata.EmptyImage())
 	b.builder = newImageBuilder(b.publish)
 	b.observer = newObserver(&b.opts, b.builder.apply, b.builder.restore)
-	b.channel = &channel{dial: opts.Dial, target: b.observer.leaderAddr, logger: opts.Logger}
+	b.channel = newChannel(opts.Dial, b.observer.leaderAddr, opts.Logger)
+	b.forwarding = newChannel(opts.Dial, b.observer.leaderAddr, opts.Logger)
 	b.life = newLifecycle(&b.opts)
 	b.life.do = b.channel.Do
 	b.life.applied = func() int64 { return b.image.Load().Offset() }
@@ -271,6 +273,7 @@ func (b *Broker) Stop() {
 		b.cancel()
 	}
 	b.channel.close()
+	b.forwarding.close()
 	b.running.Wait()
 	b.life.setState(StateNotRunning)
 }

@@ -29,6 +29,10 @@ const channelRetry = 20 * time.Millisecond
 // ErrNoController is returned when no active controller took a request in time.
 var ErrNoController = errors.New("no active controller answered in time")
 
+// connectTimeout bounds one attempt to connect, so that an address where nothing answers is given up for
+// another. Kafka's default of socket.connection.setup.timeout.ms.
+const connectTimeout = 10 * time.Second
+
 // channel carries requests to the active controller: it finds it, keeps one
 // connection to it, and sends a request again after a disconnect or a
 // NOT_CONTROLLER. Safe for concurrent use.
@@ -37,13 +41,22 @@ type channel struct {
 	target func() (addr string, changed <-chan struct{}) // the leader, as the observer knows it
 	logger *slog.Logger
 
-	mu     sync.Mutex
-	conn   *wire.Conn
-	addr   string
-	closed bool
+	life    context.Context // ends when the channel is closed
+	end     context.CancelFunc
+	dialing chan struct{} // holds a token while somebody connects; the others wait for that connection
+
+	mu   sync.Mutex // guards the fields below; never held over IO
+	conn *wire.Conn
+	addr string
 }
 
-// Do sends req until a controller that is active has answered it, or ctx ends.
+func newChannel(dial wire.DialFunc, target func() (string, <-chan struct{}), logger *slog.Logger) *channel {
+	c := &channel{dial: dial, target: target, logger: logger, dialing: make(chan struct{}, 1)}
+	c.life, c.end = context.WithCancel(context.Background())
+	return c
+}
+
+// Do sends req until a controller that is active has answered it, ctx ends, or the channel is closed.
 // The answer may carry any error code but NOT_CONTROLLER.
 func (c *channel) Do(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
 	var last error
@@ -57,6 +70,8 @@ func (c *channel) Do(ctx context.Context, req kmsg.Request) (kmsg.Response, erro
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", ErrNoController, last)
+		case <-c.life.Done():
+			return nil, fmt.Errorf("%w: %w", ErrNoController, net.ErrClosed)
 		case <-changed:
 		case <-time.After(channelRetry):
 		}
@@ -86,28 +101,47 @@ func (c *channel) try(ctx context.Context, req kmsg.Request) (kmsg.Response, err
 	return resp, nil
 }
 
+// connection returns the connection to the active controller, and makes it when there is none.
 func (c *channel) connection(ctx context.Context) (*wire.Conn, error) {
+	select {
+	case c.dialing <- struct{}{}:
+		defer func() { <-c.dialing }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	addr, _ := c.target()
 	if addr == "" {
 		return nil, errors.New("the active controller is not known yet")
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.closed:
-		return nil, net.ErrClosed
-	case c.conn != nil && c.addr == addr:
-		return c.conn, nil
-	case c.conn != nil:
-		c.conn.Close()
-		c.conn = nil
+	if conn := c.present(addr); conn != nil {
+		return conn, nil
 	}
-	conn, err := wire.Dial(ctx, c.dial, addr, wire.DialOptions{ClientID: "broker"})
+	connecting, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
+	conn, err := wire.Dial(connecting, c.dial, addr, wire.DialOptions{ClientID: "broker"})
 	if err != nil {
 		return nil, err
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.life.Err() != nil {
+		conn.Close()
+		return nil, net.ErrClosed
+	}
 	c.conn, c.addr = conn, addr
 	return conn, nil
+}
+
+// present is the connection to addr, nil if there is none; one to another address is closed.
+func (c *channel) present(addr string) *wire.Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn != nil && c.addr != addr {
+		c.conn.Close()
+		c.conn = nil
+	}
+	return c.conn
 }
 
 func (c *channel) drop(conn *wire.Conn) {
@@ -120,9 +154,9 @@ func (c *channel) drop(conn *wire.Conn) {
 }
 
 func (c *channel) close() {
+	c.end()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closed = true
 	if c.conn != nil {
 		c.conn.Close()
 		c.conn = nil

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -74,7 +75,7 @@ func TestGoneClientLeavesTheChannel(t *testing.T) {
 		}
 	})
 	never := make(chan struct{})
-	c := &channel{dial: (&net.Dialer{}).DialContext, target: func() (string, <-chan struct{}) { return l.Addr().String(), never }}
+	c := newChannel((&net.Dialer{}).DialContext, func() (string, <-chan struct{}) { return l.Addr().String(), never }, slog.New(slog.DiscardHandler))
 	defer serving.Wait()
 	defer l.Close()
 	defer c.close()
@@ -103,5 +104,34 @@ func TestGoneClientLeavesTheChannel(t *testing.T) {
 	}
 	if n := len(s.arrived); n != 1 {
 		t.Errorf("the second request arrived %d times", n)
+	}
+}
+
+// Whoever waits for a connection that somebody else is making gives up when its own time is over, and closing
+// the channel waits for nobody: both also while the address swallows every attempt.
+func TestChannelWithAnAddressThatSwallows(t *testing.T) {
+	t.Parallel()
+	attempt := make(chan struct{})
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		close(attempt)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	never := make(chan struct{})
+	c := newChannel(dial, func() (string, <-chan struct{}) { return "192.0.2.1:9093", never }, slog.New(slog.DiscardHandler))
+	first := make(chan error, 1)
+	go func() {
+		_, err := c.Do(t.Context(), kmsg.NewPtrEnvelopeRequest())
+		first <- err
+	}()
+	<-attempt
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := c.Do(gone, kmsg.NewPtrEnvelopeRequest()); !errors.Is(err, ErrNoController) {
+		t.Errorf("the client that left: %v", err)
+	}
+	c.close()
+	if err := <-first; !errors.Is(err, ErrNoController) || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after the close: %v", err)
 	}
 }

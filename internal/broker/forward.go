@@ -32,7 +32,7 @@ func (b *Broker) Forward(ctx context.Context, f Forwarded) ([]byte, error) {
 	req.RequestData = f.Request
 	req.RequestPrincipal = encodePrincipal(f.PrincipalType, f.PrincipalName)
 	req.ClientHostAddress = rawAddress(f.ClientAddress)
-	resp, err := b.channel.Do(ctx, req)
+	resp, err := b.forwarding.Do(ctx, req)
 	if err != nil {
 		return nil, err
 	}

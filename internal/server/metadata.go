@@ -58,13 +58,22 @@ func (a *brokerAPI) metadata(r *Request, req *kmsg.MetadataRequest) *kmsg.Metada
 		return resp
 	}
 	create := req.Version < 4 || req.AllowAutoTopicCreation
+	var missing []string // to be created
 	for i := range req.Topics {
-		resp.Topics = append(resp.Topics, a.metadataTopic(r, image, req, &req.Topics[i], create))
+		topic := a.metadataTopic(r, image, req, &req.Topics[i])
+		if create && topic.ErrorCode == kerr.UnknownTopicOrPartition.Code && a.Config.Bool("auto.create.topics.enable") {
+			if topic.ErrorCode = errorCode(a.mayAutoCreate(r, *topic.Topic)); topic.ErrorCode == 0 {
+				topic.ErrorCode = kerr.UnknownTopicOrPartition.Code // for now
+				missing = append(missing, *topic.Topic)
+			}
+		}
+		resp.Topics = append(resp.Topics, topic)
 	}
+	a.autoCreate(r, missing)
 	return resp
 }
 
-func (a *brokerAPI) metadataTopic(r *Request, image *metadata.Image, req *kmsg.MetadataRequest, wanted *kmsg.MetadataRequestTopic, create bool) kmsg.MetadataResponseTopic {
+func (a *brokerAPI) metadataTopic(r *Request, image *metadata.Image, req *kmsg.MetadataRequest, wanted *kmsg.MetadataRequestTopic) kmsg.MetadataResponseTopic {
 	byID := wanted.TopicID != ([16]byte{})
 	if wanted.Topic == nil && !byID || req.Version < 12 && (wanted.Topic == nil || byID) {
 		return failedTopic(wanted, kerr.InvalidRequest)
@@ -89,28 +98,36 @@ func (a *brokerAPI) metadataTopic(r *Request, image *metadata.Image, req *kmsg.M
 		return describeTopic(r, image, topic, req)
 	}
 	failed := failedTopic(wanted, kerr.UnknownTopicOrPartition)
-	if create && a.Config.Bool("auto.create.topics.enable") {
-		failed.ErrorCode = errorCode(a.autoCreate(r, name))
-	}
 	if req.Version >= 8 && req.IncludeTopicAuthorizedOperations {
 		failed.AuthorizedOperations = r.operations(security.Resource{Type: security.Topic, Name: name}, topicOperations)
 	}
 	return failed
 }
 
-// autoCreate has a missing topic created, and says what to answer meanwhile.
-func (a *brokerAPI) autoCreate(r *Request, name string) error {
+// mayAutoCreate says what speaks against the creation of a missing topic.
+func (a *brokerAPI) mayAutoCreate(r *Request, name string) error {
 	switch {
 	case !legalTopicName(name):
 		return kerr.InvalidTopicException
-	case internalTopics[name]:
-		a.creating.internal(name)
-		return kerr.UnknownTopicOrPartition
-	case !r.mayCluster(security.Create) && !r.mayTopic(security.Create, name):
+	case !internalTopics[name] && !r.mayCluster(security.Create) && !r.mayTopic(security.Create, name):
 		return kerr.TopicAuthorizationFailed
 	}
-	a.creating.forClient(r, name)
-	return kerr.UnknownTopicOrPartition
+	return nil
+}
+
+// autoCreate has missing topics created, in one request; clients ask again.
+func (a *brokerAPI) autoCreate(r *Request, missing []string) {
+	ordinary := missing[:0]
+	for _, name := range missing {
+		if internalTopics[name] {
+			a.creating.internal(name)
+		} else {
+			ordinary = append(ordinary, name)
+		}
+	}
+	if len(ordinary) > 0 {
+		a.creating.forClient(r, ordinary)
+	}
 }
 
 func failedTopic(wanted *kmsg.MetadataRequestTopic, err *kerr.Error) kmsg.MetadataResponseTopic {

@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,13 +16,20 @@ import (
 	"github.com/stelelog/stele/internal/config"
 	"github.com/stelelog/stele/internal/coordinator"
 	"github.com/stelelog/stele/internal/security"
+	"github.com/stelelog/stele/internal/wire"
 )
 
 // createTimeout bounds one attempt to have a topic created.
 const createTimeout = 30 * time.Second
 
-// topicCreation has missing topics created by the controller, one request for each
-// name at a time. Its goroutines end with stop.
+// Bounds on the names that clients make up.
+const (
+	createAtOnce    = 1000  // topics in one request to the controller
+	createInWaiting = 10000 // topics asked for and not yet answered; more are left for clients to ask again
+)
+
+// topicCreation has missing topics created by the controller, each name once at a
+// time. Its goroutines end with stop.
 type topicCreation struct {
 	broker *broker.Broker
 	config *config.Broker
@@ -45,18 +54,22 @@ func (t *topicCreation) stop() {
 	t.running.Wait()
 }
 
-// forClient creates a topic on behalf of a client, with its rights. Partitions and
+// forClient creates topics on behalf of a client, with its rights. Partitions and
 // factor are the controller's defaults, unless this broker was given its own.
-func (t *topicCreation) forClient(r *Request, name string) {
-	topic := kmsg.NewCreateTopicsRequestTopic()
-	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, -1, -1
-	if t.config.IsSet("num.partitions") {
-		topic.NumPartitions = int32(t.config.Int("num.partitions"))
+func (t *topicCreation) forClient(r *Request, names []string) {
+	topics := make([]kmsg.CreateTopicsRequestTopic, 0, len(names))
+	for _, name := range names {
+		topic := kmsg.NewCreateTopicsRequestTopic()
+		topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, -1, -1
+		if t.config.IsSet("num.partitions") {
+			topic.NumPartitions = int32(t.config.Int("num.partitions"))
+		}
+		if t.config.IsSet("default.replication.factor") {
+			topic.ReplicationFactor = int16(t.config.Int("default.replication.factor"))
+		}
+		topics = append(topics, topic)
 	}
-	if t.config.IsSet("default.replication.factor") {
-		topic.ReplicationFactor = int16(t.config.Int("default.replication.factor"))
-	}
-	t.start(topic, r.Principal, r.ClientAddr)
+	t.start(topics, r.Principal, r.ClientAddr)
 }
 
 // internal creates an internal topic with its own settings, whoever asked for it:
@@ -79,54 +92,77 @@ func (t *topicCreation) internal(name string) {
 	default:
 		return // the coordinators of the others are not here yet
 	}
-	t.start(topic, security.Anonymous, net.IPv4zero)
+	t.start([]kmsg.CreateTopicsRequestTopic{topic}, security.Anonymous, net.IPv4zero)
 }
 
-func (t *topicCreation) start(topic kmsg.CreateTopicsRequestTopic, principal security.Principal, client net.IP) {
+// start has those of the topics created that are not under way already.
+func (t *topicCreation) start(topics []kmsg.CreateTopicsRequestTopic, principal security.Principal, client net.IP) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.inFlight[topic.Topic] || t.ctx.Err() != nil {
+	if t.ctx.Err() != nil {
 		return
 	}
-	t.inFlight[topic.Topic] = true
+	var wanted []kmsg.CreateTopicsRequestTopic
+	for _, topic := range topics {
+		if !t.inFlight[topic.Topic] && len(t.inFlight) < createInWaiting {
+			t.inFlight[topic.Topic] = true
+			wanted = append(wanted, topic)
+		}
+	}
+	if len(wanted) == 0 {
+		return
+	}
 	t.running.Go(func() {
-		defer func() {
-			t.mu.Lock()
-			delete(t.inFlight, topic.Topic)
-			t.mu.Unlock()
-		}()
-		if err := t.create(topic, principal, client); err != nil && t.ctx.Err() == nil {
-			t.logger.Warn("topic was not created", "topic", topic.Topic, "cause", err)
+		for part := range slices.Chunk(wanted, createAtOnce) {
+			t.createAndTell(part, principal, client)
 		}
 	})
 }
 
-func (t *topicCreation) create(topic kmsg.CreateTopicsRequestTopic, principal security.Principal, client net.IP) error {
+func (t *topicCreation) createAndTell(topics []kmsg.CreateTopicsRequestTopic, principal security.Principal, client net.IP) {
+	failed, err := t.create(topics, principal, client)
+	if err != nil && t.ctx.Err() == nil {
+		t.logger.Warn("topics were not created", "topics", failed, "of", len(topics), "cause", err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, topic := range topics {
+		delete(t.inFlight, topic.Topic)
+	}
+}
+
+// create asks the controller once. It returns how many topics were not created, and why the first of them was
+// not.
+func (t *topicCreation) create(topics []kmsg.CreateTopicsRequestTopic, principal security.Principal, client net.IP) (failed int, first error) {
 	ctx, cancel := context.WithTimeout(t.ctx, createTimeout)
 	defer cancel()
 	req := kmsg.NewPtrCreateTopicsRequest()
 	req.Version = 7
 	req.TimeoutMillis = int32(createTimeout.Milliseconds())
-	req.Topics = append(req.Topics, topic)
+	req.Topics = topics
 	frame := kmsg.NewRequestFormatter(kmsg.FormatterClientID("broker")).AppendRequest(nil, req, 0)
 	answer, err := t.broker.Forward(ctx, broker.Forwarded{
-		Request: frame[4:], PrincipalType: principal.Type, PrincipalName: principal.Name, ClientAddress: client,
+		Request: frame[wire.FrameSizeBytes:], PrincipalType: principal.Type, PrincipalName: principal.Name, ClientAddress: client,
 	})
 	if err != nil {
-		return err
+		return len(topics), err
 	}
-	const header = 5 // correlation id and empty tags
 	resp := req.ResponseKind().(*kmsg.CreateTopicsResponse)
-	if len(answer) < header {
-		return kerr.UnknownServerError
+	_, body, err := wire.DecodeResponseHeader(answer, req.Key(), req.IsFlexible())
+	if err == nil {
+		err = resp.ReadFrom(body)
 	}
-	if err := resp.ReadFrom(answer[header:]); err != nil {
-		return err
+	if err != nil {
+		return len(topics), err
 	}
 	for i := range resp.Topics {
-		if err := kerr.ErrorForCode(resp.Topics[i].ErrorCode); err != nil && err != kerr.TopicAlreadyExists {
-			return err
+		err := kerr.ErrorForCode(resp.Topics[i].ErrorCode)
+		if err == nil || err == kerr.TopicAlreadyExists {
+			continue
+		}
+		if failed++; first == nil {
+			first = fmt.Errorf("%s: %w", resp.Topics[i].Topic, err)
 		}
 	}
-	return nil
+	return failed, first
 }
