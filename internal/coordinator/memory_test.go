@@ -21,6 +21,7 @@ type memoryPartition struct {
 	next     int
 	limit    int
 	slow     chan struct{} // unless nil, a scan waits for it
+	looks    int           // at the high watermark, since the last hold
 }
 
 func newMemoryPartition() *memoryPartition {
@@ -61,7 +62,7 @@ func (p *memoryPartition) wakeLocked() {
 func (p *memoryPartition) hold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held = true
+	p.held, p.looks = true, 0
 }
 
 func (p *memoryPartition) release() {
@@ -101,6 +102,9 @@ func (p *memoryPartition) Scan(fn func(record.Batch) error) (int64, error) {
 func (p *memoryPartition) HighWatermark() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.looks++; p.held && p.looks > 10000 {
+		panic("the shard looks at a high watermark that does not move, over and over")
+	}
 	return p.hw
 }
 
