@@ -1,6 +1,6 @@
 # Stele's targets. Each is what CI runs; `make` alone lists them.
 GO      ?= go
-SEEDS   ?= 200
+SEEDS   ?= 600
 MINUTES ?= 3
 FILES   := $(shell git ls-files '*.go' 2>/dev/null)
 
@@ -37,7 +37,7 @@ sim: ## the simulators; SEEDS=n for more seeds
 chaos: ## kill -9 loops and full disks on real processes; needs root; MINUTES=n for all of it
 	MINUTES=$(MINUTES) test/chaos/run.sh
 
-mutants: ## planted bugs, each of which some test or seed must catch
+mutants: ## planted bugs, each of which some test or seed must catch; TURN=n for three of them
 	test/sim/mutants.sh
 
 bench: ## ratios against Apache Kafka, side by side
