@@ -9,6 +9,7 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,6 +53,9 @@ type node struct {
 	failed        chan error
 	events        replica.Events
 	closers       []func()
+	// image is where ApiVersions, which is answered before anything else is there, finds the cluster's features;
+	// nil before there are any.
+	image atomic.Pointer[func() *metadata.Image]
 
 	http      *telemetry.Endpoint
 	readiness *telemetry.Readiness
@@ -262,17 +266,20 @@ func (n *node) startQuorum(ctx context.Context) error {
 	}
 	n.host = host
 	host.Start()
-	n.onUnwind(func() {
-		if err := host.Close(); err != nil {
-			n.logger.Error("the quorum was not closed cleanly", "cause", err)
-		}
-	})
-	go func() {
+	var watching sync.WaitGroup
+	watching.Go(func() {
 		<-host.Done()
 		if err := host.Err(); err != nil {
 			n.fail(fmt.Errorf("the metadata log in %s: %w", n.plan.MetadataDir, err))
 		}
-	}()
+	})
+	n.onUnwind(func() {
+		if err := host.Close(); err != nil {
+			n.logger.Error("the quorum was not closed cleanly", "cause", err)
+		}
+		watching.Wait()
+	})
+	n.image.Store(new(host.Committed))
 	n.controllerAPI.Open(host, server.ControllerNode{OwnBroker: n.ownBroker(), Logger: n.logger})
 	if err := host.WaitActive(ctx); err != nil {
 		return err
@@ -404,6 +411,7 @@ func (n *node) startBroker() error {
 		ShutdownTimeout:      30 * time.Second,
 		Publish:              n.publish, OnStanding: n.standing, Logger: n.logger,
 	})
+	n.image.Store(new(n.broker.Image))
 	n.broker.Start()
 	n.onUnwind(n.broker.Stop)
 	return nil
@@ -447,11 +455,8 @@ func (n *node) features() server.Features {
 		shown.Supported = append(shown.Supported, supported)
 	}
 	image := metadata.EmptyImage()
-	switch {
-	case n.broker != nil:
-		image = n.broker.Image()
-	case n.host != nil:
-		image = n.host.Committed()
+	if newest := n.image.Load(); newest != nil {
+		image = (*newest)()
 	}
 	shown.FinalizedEpoch = image.Offset()
 	for name, level := range image.Features().All() {
@@ -478,8 +483,9 @@ func (n *node) ready(ctx context.Context) error {
 	return nil
 }
 
-// stop hands leaderships over and takes everything down in order: clients first,
-// the quorum last, because the broker's farewell needs it.
+// stop hands leaderships over, which needs the quorum, then takes everything down:
+// what began last ends first. Clients that still ask meanwhile are told to look
+// elsewhere; their connections end last.
 func (n *node) stop() {
 	n.readiness.NotMet(readyStarted, "is over: the node is stopping")
 	if n.broker != nil && n.config.Bool("controlled.shutdown.enable") {
