@@ -79,6 +79,13 @@ func (d *dialer) explain(err error) error {
 			return fmt.Errorf("the broker at %s told clients to connect to %s, which cannot be reached from here (%s): set advertised.listeners on that broker to an address that clients can reach", strings.Join(d.bootstrap, ","), addr, plainCause(cause))
 		}
 	}
+	var closed *kgo.ErrFirstReadEOF
+	switch {
+	case strings.Contains(err.Error(), "invalid large response size"), strings.Contains(err.Error(), "invalid negative response size"):
+		return fmt.Errorf("what answers at %s does not speak Kafka's protocol: name a listener for clients with --bootstrap-server, 127.0.0.1:9092 by default", strings.Join(d.bootstrap, ","))
+	case errors.As(err, &closed):
+		return fmt.Errorf("%s closed the connection at the first request: it may be no listener for clients (a controller's, for one), or want TLS or SASL", strings.Join(d.bootstrap, ","))
+	}
 	return err
 }
 
@@ -101,6 +108,9 @@ func (e *env) connect(cmdFlags interface{ Changed(string) bool }, options ...kgo
 	bootstrap, shared, err := e.clientConfig(cmdFlags.Changed("bootstrap-server"))
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(bootstrap) == 0 {
+		return nil, nil, usagef("--bootstrap-server is empty: write host:port, such as 127.0.0.1:9092")
 	}
 	for _, addr := range bootstrap {
 		if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || !isPort(port) {
@@ -189,6 +199,7 @@ var advice = map[*kerr.Error]string{
 	kerr.NonEmptyGroup:             "the group has members; stop its consumers first",
 	kerr.GroupIDNotFound:           "no such group; `stele group list` shows those that exist",
 	kerr.InvalidConfig:             "`stele config get` shows names, values and where they come from",
+	kerr.MessageTooLarge:           "the topic's max.message.bytes is lower; `stele config get --topic TOPIC max.message.bytes` shows it",
 	kerr.TopicDeletionDisabled:     "the broker runs with delete.topic.enable=false",
 	kerr.NotLeaderForPartition:     "leadership just moved; try again",
 	kerr.CoordinatorNotAvailable:   "the group coordinator is starting; try again",
@@ -205,6 +216,9 @@ func failed(what string, err error, message ...string) error {
 	}
 	var protocol *kerr.Error
 	if errors.As(err, &protocol) {
+		if strings.HasPrefix(detail, " ("+protocol.Message+":") {
+			detail = "" // the broker only repeats the name of its error
+		}
 		if todo := advice[protocol]; todo != "" {
 			return fmt.Errorf("%s: %s%s: %s", what, protocol.Message, detail, todo)
 		}

@@ -33,6 +33,12 @@ func (e *env) addCompletions(root *cobra.Command) {
 			cmd.ValidArgsFunction = complete
 		}
 	}
+	none := cobra.FixedCompletions(nil, cobra.ShellCompDirectiveNoFileComp)
+	for _, path := range []string{"serve", "topic list", "topic create", "group list", "config get", "config set", "cluster describe"} {
+		if cmd, _, err := root.Find(strings.Fields(path)); err == nil {
+			cmd.ValidArgsFunction = none
+		}
+	}
 	for path, flags := range map[string]map[string]completer{
 		"consume": {"group": groups}, "group reset-offsets": {"topic": topics}, "config get": {"topic": topics}, "config set": {"topic": topics},
 	} {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -36,7 +38,7 @@ func (t *configTarget) check(cmd *cobra.Command) error {
 		}
 	}
 	if chosen != 1 {
-		return usagef("%s: name one of --topic, --broker, --all-brokers", cmd.CommandPath())
+		return usagef("%s: name one of --topic, --broker, --all-brokers", shortPath(cmd))
 	}
 	return nil
 }
@@ -49,6 +51,27 @@ func (t *configTarget) String() string {
 		return "all brokers"
 	}
 	return "broker " + strconv.Itoa(int(t.broker))
+}
+
+// command is how the settings of t are listed.
+func (t *configTarget) command() string {
+	switch {
+	case t.topic != "":
+		return "stele config get --topic " + t.topic
+	case t.allBrokers:
+		return "stele config get --all-brokers"
+	}
+	return "stele config get --broker " + strconv.Itoa(int(t.broker))
+}
+
+// failed says of a request that no broker could take why that is so.
+func (t *configTarget) failed(what string, err error) error {
+	what += " the configuration of " + t.String()
+	var protocol *kerr.Error
+	if t.brokerSelected && !errors.As(err, &protocol) && strings.Contains(err.Error(), "unknown broker") {
+		return fmt.Errorf("%s: there is no such broker; `stele cluster describe` lists them", what)
+	}
+	return failed(what, err)
 }
 
 func (t *configTarget) brokers() []int32 {
@@ -107,7 +130,7 @@ func describeConfigs(ctx context.Context, admin *kadm.Client, target configTarge
 		resources, err = admin.DescribeBrokerConfigs(ctx, target.brokers()...)
 	}
 	if err != nil {
-		return nil, failed("show the configuration of "+target.String(), err)
+		return nil, target.failed("show", err)
 	}
 	var entries []kadm.Config
 	for _, resource := range resources {
@@ -141,7 +164,7 @@ func (e *env) showConfigs(target configTarget, entries []kadm.Config, names []st
 	}
 	for _, name := range names {
 		if !found[name] {
-			return fmt.Errorf("show the configuration of %s: no setting is called %s; `stele config get --all` lists them", target.String(), name)
+			return fmt.Errorf("show the configuration of %s: no setting is called %s; `%s --all` lists them", target.String(), name, target.command())
 		}
 	}
 	return e.show(rows, t)
@@ -169,6 +192,9 @@ func newConfigSet(e *env) *cobra.Command {
 				return usagef("config set: nothing to change: give NAME=VALUE or --delete NAME")
 			}
 			return e.admin(cmd.Context(), cmd.Flags(), func(ctx context.Context, admin *kadm.Client) error {
+				if err := checkRemovals(ctx, admin, target, removals); err != nil {
+					return err
+				}
 				return e.setConfigs(ctx, admin, target, changes, dryRun)
 			})
 		},
@@ -177,6 +203,24 @@ func newConfigSet(e *env) *cobra.Command {
 	cmd.Flags().StringArrayVar(&removals, "delete", nil, "setting to remove, by name; may be repeated")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "let the broker check the change without making it")
 	return cmd
+}
+
+// checkRemovals refuses to remove what is no setting: brokers take that for done. Of all
+// brokers nobody lists what could be set, so any name goes.
+func checkRemovals(ctx context.Context, admin *kadm.Client, target configTarget, names []string) error {
+	if len(names) == 0 || target.allBrokers {
+		return nil
+	}
+	entries, err := describeConfigs(ctx, admin, target)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(entries, func(c kadm.Config) bool { return c.Key == name }) {
+			return fmt.Errorf("change the configuration of %s: no setting is called %s; `%s --all` lists them", target.String(), name, target.command())
+		}
+	}
+	return nil
 }
 
 func (e *env) setConfigs(ctx context.Context, admin *kadm.Client, target configTarget, changes []kadm.AlterConfig, dryRun bool) error {
@@ -194,7 +238,7 @@ func (e *env) setConfigs(ctx context.Context, admin *kadm.Client, target configT
 	}
 	what := "change the configuration of " + target.String()
 	if err != nil {
-		return failed(what, err)
+		return target.failed("change", err)
 	}
 	for _, result := range results {
 		if result.Err != nil {
@@ -202,7 +246,11 @@ func (e *env) setConfigs(ctx context.Context, admin *kadm.Client, target configT
 		}
 	}
 	if dryRun {
-		return e.done("checked", target.String())
+		if e.output == "json" {
+			return e.done("checked", target.String())
+		}
+		e.say("the change of %s is valid; nothing was changed (--dry-run)", target.String())
+		return nil
 	}
 	awaitConfigs(ctx, admin, target, changes)
 	return e.done("changed", target.String())

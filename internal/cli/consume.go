@@ -48,7 +48,7 @@ json prints one JSON object per record; --output json means the same.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&o.group, "group", "g", "", "consume as a member of this group, and commit what was printed")
-	flags.StringVarP(&o.from, "from", "f", "", "earliest, latest, an offset, a time, or a duration back such as -1h (default: latest; in a group: its commits, else earliest)")
+	flags.StringVarP(&o.from, "from", "f", "", "earliest, latest, an offset, a time, or a duration back such as -1h (default: latest; with --stop-at-end: earliest; in a group: its commits, else earliest)")
 	flags.Int32SliceVarP(&o.partitions, "partition", "p", nil, "only these partitions; not in a group")
 	flags.BoolVarP(&o.stopAtEnd, "stop-at-end", "e", false, "stop at what is the end of the log now, instead of waiting for more")
 	flags.Int64VarP(&o.count, "count", "n", 0, "stop after this many records (0: no limit)")
@@ -133,6 +133,9 @@ func (e *env) consume(cmd *cobra.Command, o consumeOptions) error {
 	options, err := o.clientOptions(progress)
 	if err != nil {
 		return err
+	}
+	if o.count < 0 {
+		return usagef("--count %d: a number of records, or 0 for no limit", o.count)
 	}
 	ctx, what := cmd.Context(), "consume "+strings.Join(o.topics, ", ")
 	if o.stopAtEnd || o.group == "" {
@@ -251,6 +254,8 @@ func (e *env) lookUp(ctx context.Context, cmd *cobra.Command, o *consumeOptions,
 		}
 		seen := map[int32]bool{}
 		var problem error
+		beyond := at.kind == fromOffset
+		furthest := int64(0)
 		ends.Each(func(end kadm.ListedOffset) {
 			start, _ := starts.Lookup(end.Topic, end.Partition)
 			begin, _ := from.Lookup(end.Topic, end.Partition)
@@ -268,12 +273,16 @@ func (e *env) lookUp(ctx context.Context, cmd *cobra.Command, o *consumeOptions,
 			if at.kind == fromOffset {
 				first = at.value
 			}
+			beyond, furthest = beyond && first > end.Offset, max(furthest, end.Offset)
 			progress.bounds(topicPartition{end.Topic, end.Partition}, max(first, start.Offset), end.Offset)
 		})
 		for _, partition := range o.partitions {
 			if problem == nil && !seen[partition] {
 				problem = fmt.Errorf("consume %s: there is no partition %d; `stele topic describe` lists them", strings.Join(o.topics, ", "), partition)
 			}
+		}
+		if problem == nil && beyond && o.group == "" {
+			fmt.Fprintf(e.err, "note: --from %d is beyond the end: the next offset to be written is %d\n", at.value, furthest)
 		}
 		return problem
 	})

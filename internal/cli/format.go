@@ -43,7 +43,9 @@ func recordPrinter(format string) (func(io.Writer, *kgo.Record) error, error) {
 	}
 	for i := 0; i < len(format); i++ {
 		switch {
-		case format[i] == '%' && i+1 < len(format):
+		case format[i] == '%' && i+1 == len(format):
+			return nil, usagef("--format %q: a %% at the end: write %%%% for a percent sign", format)
+		case format[i] == '%':
 			i++
 			field, ok := fields[format[i]]
 			if !ok {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 func newGroup(e *env) *cobra.Command {
@@ -34,8 +35,12 @@ func newGroupList(e *env) *cobra.Command {
 		Example: "  stele group list\n  stele group list --state Stable --output json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			wanted, err := parseGroupStates(states)
+			if err != nil {
+				return err
+			}
 			return e.admin(cmd.Context(), cmd.Flags(), func(ctx context.Context, admin *kadm.Client) error {
-				groups, err := admin.ListGroups(ctx, states...)
+				groups, err := admin.ListGroups(ctx, wanted...)
 				if err != nil {
 					return failed("list groups", err)
 				}
@@ -59,8 +64,26 @@ func newGroupList(e *env) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringSliceVar(&states, "state", nil, "only groups in these states: Empty, PreparingRebalance, CompletingRebalance, Stable, Dead")
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only groups in these states: "+strings.Join(groupStates, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(groupStates, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+// groupStates are the states of every kind of group, as Kafka names them.
+var groupStates = []string{"Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling", "NotReady"}
+
+// parseGroupStates reads states in any case: a broker lists no group for a name that
+// it does not know.
+func parseGroupStates(texts []string) ([]string, error) {
+	var states []string
+	for _, text := range texts {
+		at := slices.IndexFunc(groupStates, func(state string) bool { return strings.EqualFold(state, text) })
+		if at < 0 {
+			return nil, usagef("--state %s: use %s", text, strings.Join(groupStates, ", "))
+		}
+		states = append(states, groupStates[at])
+	}
+	return states, nil
 }
 
 type groupOffsetView struct {
@@ -262,7 +285,8 @@ the leader epoch of the record before them where the broker knows it, so that a
 consumer can tell later whether the log was truncated below its position.
 
 --to takes earliest, latest, an offset, a time (2026-01-31T10:00:00Z), a duration
-back from now (-1h), or +n / -n offsets from the present position.`,
+back from now (-1h), or +n / -n offsets from the present position. What is before the
+start or after the end of a log becomes its start or end.`,
 		Example: `  stele group reset-offsets billing --topic orders --to earliest
   stele group reset-offsets billing --topic orders --to 2026-01-31T10:00:00Z --execute`,
 		Args: cobra.ExactArgs(1),
@@ -337,6 +361,13 @@ func (e *env) resetOffsets(ctx context.Context, admin *kadm.Client, group string
 	if err := e.show(rows, t); err != nil {
 		return err
 	}
+	if g := described[group]; len(committed) == 0 && (errors.Is(g.Err, kerr.GroupIDNotFound) || g.State == "Dead") {
+		text := "note: there is no group %s yet; --execute makes it\n"
+		if target.confirm {
+			text = "note: there was no group %s; it was made\n"
+		}
+		fmt.Fprintf(e.err, text, group)
+	}
 	if !target.confirm {
 		e.say("nothing was changed; add --execute to do it")
 	}
@@ -392,7 +423,12 @@ func targetOffsets(ctx context.Context, admin *kadm.Client, target resetTarget, 
 				at = offsetTarget{Offset: found.Offset, LeaderEpoch: found.LeaderEpoch}
 			}
 		}
-		at.Offset = min(max(at.Offset, start.Offset), end.Offset)
+		switch {
+		case at.Offset <= start.Offset:
+			at = offsetTarget{Offset: start.Offset, LeaderEpoch: start.LeaderEpoch}
+		case at.Offset >= end.Offset:
+			at = offsetTarget{Offset: end.Offset, LeaderEpoch: end.LeaderEpoch}
+		}
 		wanted[key] = at
 	})
 	return wanted, problem

@@ -68,7 +68,8 @@ records, that offsets rise and leader epochs never fall, and that indexes, produ
 snapshots and the epoch checkpoint agree with the batches.
 
 The exit status is 0 when all of it holds and 1 when not; then each line names the
-file, the offset, and what is wrong. No process may have the directory open.`,
+file, the offset, and what is wrong. The directory is locked meanwhile:
+one that a running node has open is refused.`,
 		Example: `  stele log verify stele-data
   stele log verify stele-data/orders-0 --output json`,
 		Args: cobra.MinimumNArgs(1),
@@ -100,6 +101,27 @@ func partitionDirs(dir string) ([]string, error) {
 	return found, nil
 }
 
+// lockDataDir keeps nodes away from the data directory that dir is or lies in, and fails
+// when one has it open: its files change while they are read. Where there is no lock file
+// no node is, and nothing is made.
+func lockDataDir(dir string, partitions []string) (unlock func(), err error) {
+	if len(partitions) == 1 && partitions[0] == dir {
+		dir = filepath.Join(dir, "..")
+	}
+	name := filepath.Join(dir, log.LockName)
+	if _, err := os.Stat(name); err != nil {
+		return func() {}, nil
+	}
+	lock, err := vfs.OS().Lock(name)
+	if errors.Is(err, vfs.ErrLocked) {
+		return nil, fmt.Errorf("log verify: %s is in use by a running node: stop it first (`stele log dump` reads a running node's files)", dir)
+	}
+	if err != nil {
+		return func() {}, nil // only to be read: then nobody writes here as we would
+	}
+	return func() { lock.Close() }, nil
+}
+
 type problemView struct {
 	Dir    string `json:"dir"`
 	File   string `json:"file"`
@@ -119,6 +141,11 @@ func (e *env) verify(dirs []string) error {
 		if err != nil {
 			return usagef("log verify: %w", err)
 		}
+		unlock, err := lockDataDir(dir, partitions)
+		if err != nil {
+			return err
+		}
+		defer unlock()
 		if len(partitions) == 0 {
 			return usagef("log verify: %s holds no partition: name a data directory or a directory in it such as orders-0", dir)
 		}
@@ -146,7 +173,11 @@ func (e *env) verify(dirs []string) error {
 	if len(view.Problems) > 0 {
 		return fmt.Errorf("log verify: %d problems in %d partitions of %s", len(view.Problems), view.Partitions, strings.Join(dirs, ", "))
 	}
-	e.say("%d partitions, every invariant holds", view.Partitions)
+	noun := "partitions"
+	if view.Partitions == 1 {
+		noun = "partition"
+	}
+	e.say("%d %s, every invariant holds", view.Partitions, noun)
 	return nil
 }
 
@@ -173,6 +204,9 @@ func (d *dumper) path(path string) error {
 	}
 	var names []string
 	for _, entry := range entries {
+		if entry.IsDir() && partitionDir.MatchString(entry.Name()) {
+			return usagef("log dump: %s is a data directory: name a partition in it, such as %s", path, filepath.Join(path, entry.Name()))
+		}
 		if !entry.IsDir() && dumpKind(entry.Name()) >= 0 {
 			names = append(names, entry.Name())
 		}

@@ -60,6 +60,14 @@ func joinInts(ids []int32) string {
 	return strings.Join(texts, ",")
 }
 
+// orEmpty makes a list that JSON shows as [], never as null.
+func orEmpty(ids []int32) []int32 {
+	if ids == nil {
+		return []int32{}
+	}
+	return ids
+}
+
 // orDash shows the absent as "-", never as a plausible number.
 func orDash(value int64) string {
 	if value < 0 {

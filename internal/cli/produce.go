@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
@@ -27,6 +29,15 @@ type produceOptions struct {
 	verbose      bool
 	file         string
 }
+
+// How large lines may be. By default each fits into a batch that a topic takes by
+// default; at most, into a request that a broker takes by default.
+const (
+	batchBytes     = 1 << 20
+	batchOverhead  = 4 << 10 // of a batch with one record, without its headers
+	defaultMaxLine = batchBytes - batchOverhead
+	largestLine    = 96 << 20
+)
 
 func newProduce(e *env) *cobra.Command {
 	o := produceOptions{}
@@ -50,17 +61,27 @@ func newProduce(e *env) *cobra.Command {
 	flags.Int32VarP(&o.partition, "partition", "p", -1, "partition to write to (-1: chosen by key)")
 	flags.StringVarP(&o.compression, "compression", "z", "none", "none, gzip, snappy, lz4 or zstd")
 	flags.StringVarP(&o.acks, "acks", "a", "all", "all, 1 or 0: who must have a record before it counts as written")
-	flags.IntVar(&o.maxLine, "max-line-bytes", 16<<20, "longest line accepted")
+	flags.IntVar(&o.maxLine, "max-line-bytes", defaultMaxLine, "longest line accepted; the topic's max.message.bytes must allow it too")
 	flags.StringVar(&o.file, "file", "", "read lines from this file instead of standard input")
-	flags.BoolVarP(&o.verbose, "verbose", "v", false, "print partition, offset and leader of each record written")
+	flags.BoolVarP(&o.verbose, "verbose", "v", false, "print partition and offset of each record written")
 	_ = cmd.RegisterFlagCompletionFunc("compression", cobra.FixedCompletions([]string{"none", "gzip", "snappy", "lz4", "zstd"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("acks", cobra.FixedCompletions([]string{"all", "1", "0"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func (o *produceOptions) clientOptions() ([]kgo.Opt, error) {
+func (o *produceOptions) clientOptions(headers []kgo.RecordHeader) ([]kgo.Opt, error) {
+	if o.maxLine < 1 || o.maxLine > largestLine {
+		return nil, usagef("--max-line-bytes %d: use 1 to %d", o.maxLine, largestLine)
+	}
+	if o.partition < -1 {
+		return nil, usagef("--partition %d: a partition, or -1 to choose by key", o.partition)
+	}
+	largest := o.maxLine + batchOverhead
+	for _, h := range headers {
+		largest += len(h.Key) + len(h.Value) + 16
+	}
 	options := []kgo.Opt{
-		kgo.DefaultProduceTopic(o.topic), kgo.AllowAutoTopicCreation(), kgo.ProducerBatchMaxBytes(1 << 20),
+		kgo.DefaultProduceTopic(o.topic), kgo.AllowAutoTopicCreation(), kgo.ProducerBatchMaxBytes(int32(max(batchBytes, min(largest, 100<<20)))),
 		kgo.MaxBufferedRecords(100_000), kgo.MaxBufferedBytes(256 << 20), kgo.ProducerLinger(0), kgo.MetadataMinAge(50 * time.Millisecond), kgo.RecordDeliveryTimeout(30 * time.Second), kgo.UnknownTopicRetries(-1),
 	}
 	codecs := map[string]kgo.CompressionCodec{
@@ -127,11 +148,11 @@ func (o *outcome) get() (written, lost int64, first error) {
 }
 
 func (e *env) produce(cmd *cobra.Command, o produceOptions) error {
-	options, err := o.clientOptions()
+	headers, err := o.parseHeaders()
 	if err != nil {
 		return err
 	}
-	headers, err := o.parseHeaders()
+	options, err := o.clientOptions(headers)
 	if err != nil {
 		return err
 	}
@@ -155,18 +176,18 @@ func (e *env) produce(cmd *cobra.Command, o produceOptions) error {
 	var result outcome
 	bar, finish := e.progress("produced")
 	scanner := bufio.NewScanner(in)
-	scanner.Buffer(make([]byte, 0, min(64<<10, o.maxLine)), o.maxLine)
+	scanner.Buffer(make([]byte, 0, min(64<<10, o.maxLine+1)), o.maxLine+1) // with the end of the line
+	var bad error                                                          // what is wrong with a line: those before it are written
 	for line := int64(1); scanner.Scan(); line++ {
 		record := &kgo.Record{Headers: headers, Partition: o.partition}
-		if err := o.fill(record, scanner.Text(), line); err != nil {
-			finish()
-			return err
+		if bad = o.fill(record, scanner.Text(), line); bad != nil {
+			break
 		}
 		client.Produce(ctx, record, func(r *kgo.Record, err error) {
 			result.add(err)
 			bar()
 			if err == nil && o.verbose {
-				e.say("%s-%d offset %d leader epoch %s", r.Topic, r.Partition, r.Offset, orDash(int64(r.LeaderEpoch)))
+				e.wrote(r)
 			}
 			if err != nil {
 				cancel() // what cannot be written will not be written by going on
@@ -180,16 +201,25 @@ func (e *env) produce(cmd *cobra.Command, o produceOptions) error {
 	finish()
 	written, lost, first := result.get()
 	if first != nil {
+		var protocol *kerr.Error
+		if o.partition >= 0 && !errors.As(first, &protocol) && strings.Contains(first.Error(), "partitioning choice") {
+			first = fmt.Errorf("there is no partition %d; `stele topic describe %s` lists them", o.partition, o.topic)
+		}
 		return d.explain(failed(fmt.Sprintf("produce to topic %s: %d records written, %d not", o.topic, written, lost), first))
 	}
-	if err := scanner.Err(); err != nil {
-		if errors.Is(err, bufio.ErrTooLong) {
-			return fmt.Errorf("produce to topic %s: a line is longer than %d bytes: raise --max-line-bytes (and the topic's max.message.bytes)", o.topic, o.maxLine)
-		}
-		return fmt.Errorf("produce to topic %s: reading %s: %w", o.topic, source, err)
+	if err := scanner.Err(); errors.Is(err, bufio.ErrTooLong) {
+		bad = fmt.Errorf("a line is longer than %d bytes: raise --max-line-bytes (and the topic's max.message.bytes)", o.maxLine)
+	} else if err != nil {
+		bad = fmt.Errorf("reading %s: %w", source, err)
+	}
+	if bad != nil {
+		return fmt.Errorf("produce to topic %s: %d records written, then: %w", o.topic, written, bad)
 	}
 	if flushErr != nil {
 		return d.explain(fmt.Errorf("produce to topic %s: interrupted after %d records", o.topic, written))
+	}
+	if e.output == "json" && o.verbose {
+		return nil // each record has its line
 	}
 	if e.output == "json" {
 		return e.json(map[string]any{"topic": o.topic, "records": written})
@@ -200,6 +230,19 @@ func (e *env) produce(cmd *cobra.Command, o produceOptions) error {
 	}
 	fmt.Fprintf(e.err, "%d %s written to %s\n", written, noun, o.topic)
 	return nil
+}
+
+// wrote tells where a record went: one JSON object a line for scripts.
+func (e *env) wrote(r *kgo.Record) {
+	if e.output == "json" {
+		_ = json.NewEncoder(e.out).Encode(struct {
+			Topic     string `json:"topic"`
+			Partition int32  `json:"partition"`
+			Offset    int64  `json:"offset"`
+		}{r.Topic, r.Partition, r.Offset})
+		return
+	}
+	e.say("%s-%d offset %d", r.Topic, r.Partition, r.Offset)
 }
 
 // fill turns a line into key and value.

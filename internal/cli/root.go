@@ -14,7 +14,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -125,6 +127,8 @@ Start a node, then use any Kafka client, or the commands below:
 	)
 	e.addCompletions(root)
 	markUsage(root)
+	// What only holds other commands is not run by itself.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 	return root
 }
 
@@ -132,12 +136,15 @@ Start a node, then use any Kafka client, or the commands below:
 // arguments, unknown command) usage errors, in every command.
 func markUsage(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("%w (see `%s --help`)", err, c.CommandPath())
+		return usagef("%s (see `%s --help`)", parserName.ReplaceAllString(err.Error(), ""), c.CommandPath())
 	})
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(c *cobra.Command, args []string) error {
 			if err := check(c, args); err != nil {
-				return usagef("%w (see `%s --help`)", err, c.CommandPath())
+				return usagef("%s (see `%s --help`)", wrongArguments(c, args), c.CommandPath())
+			}
+			if slices.Contains(args, "") {
+				return usagef("%s: a name is empty (see `%s --help`)", shortPath(c), c.CommandPath())
 			}
 			return nil
 		}
@@ -145,6 +152,34 @@ func markUsage(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		markUsage(child)
 	}
+}
+
+// shortPath is a command as errors name it, which all begin with "stele: ".
+func shortPath(cmd *cobra.Command) string { return strings.TrimPrefix(cmd.CommandPath(), "stele ") }
+
+// parserName is what strconv puts before its complaint; it says nothing to the caller.
+var parserName = regexp.MustCompile(`strconv\.\w+: parsing ".*": `)
+
+// wrongArguments says in the command's own words what is missing or too much.
+func wrongArguments(cmd *cobra.Command, args []string) string {
+	_, takes, _ := strings.Cut(cmd.Use, " ")
+	switch {
+	case cmd.HasSubCommands() && len(args) > 0:
+		text := fmt.Sprintf("%s has no command %q", shortPath(cmd), args[0])
+		if !cmd.HasParent() {
+			text = fmt.Sprintf("there is no command %q", args[0])
+		}
+		cmd.SuggestionsMinimumDistance = 2
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			text += fmt.Sprintf("; did you mean `%s %s`?", cmd.CommandPath(), near[0])
+		}
+		return text
+	case takes == "" && len(args) > 0:
+		return fmt.Sprintf("%s takes no arguments, but was given %q", shortPath(cmd), args[0])
+	case len(args) == 0:
+		return fmt.Sprintf("%s: %s is missing", shortPath(cmd), strings.TrimSuffix(takes, "..."))
+	}
+	return fmt.Sprintf("%s takes one %s, but was given %d arguments", shortPath(cmd), takes, len(args))
 }
 
 func version() string {

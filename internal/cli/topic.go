@@ -259,7 +259,7 @@ func describeTopic(ctx context.Context, admin *kadm.Client, topic string) (topic
 	for _, p := range detail.Partitions.Sorted() {
 		partition := partitionView{
 			Partition: p.Partition, Leader: p.Leader, LeaderEpoch: p.LeaderEpoch,
-			Replicas: p.Replicas, ISR: p.ISR, Offline: p.OfflineReplicas, LogStartOffset: -1, HighWatermark: -1,
+			Replicas: orEmpty(p.Replicas), ISR: orEmpty(p.ISR), Offline: orEmpty(p.OfflineReplicas), LogStartOffset: -1, HighWatermark: -1,
 		}
 		if p.Err != nil {
 			partition.Error = p.Err.Error()
@@ -298,16 +298,17 @@ func (e *env) showTopic(view topicView) error {
 	for _, c := range view.Configs {
 		e.say("  %s=%s", c.Name, c.Value)
 	}
-	t := table{header: []string{"  PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "OFFLINE", "LOG START", "HIGH WATERMARK", "ERROR"}}
+	t := table{header: []string{"  PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "OFFLINE", "LOG START", "HIGH WATERMARK"}}
+	trouble := slices.ContainsFunc(view.Partitions, func(p partitionView) bool { return p.Error != "" })
+	if trouble {
+		t.header = append(t.header, "ERROR")
+	}
 	for _, p := range view.Partitions {
-		offline, problem := joinInts(p.Offline), p.Error
-		if offline == "" {
-			offline = "-"
+		row := []any{fmt.Sprintf("  %d", p.Partition), orDash(int64(p.Leader)), orDash(int64(p.LeaderEpoch)), orNone(joinInts(p.Replicas)), orNone(joinInts(p.ISR)), orNone(joinInts(p.Offline)), orDash(p.LogStartOffset), orDash(p.HighWatermark)}
+		if trouble {
+			row = append(row, orNone(p.Error))
 		}
-		if problem == "" {
-			problem = "-"
-		}
-		t.add(fmt.Sprintf("  %d", p.Partition), orDash(int64(p.Leader)), orDash(int64(p.LeaderEpoch)), joinInts(p.Replicas), joinInts(p.ISR), offline, orDash(p.LogStartOffset), orDash(p.HighWatermark), problem)
+		t.add(row...)
 	}
 	return e.show(nil, t)
 }
@@ -433,10 +434,10 @@ func parseSettings(settings []string) (map[string]*string, error) {
 	for _, setting := range settings {
 		name, value, ok := strings.Cut(setting, "=")
 		if name = strings.TrimSpace(name); !ok || name == "" {
-			return nil, usagef("--config %q: write name=value, such as retention.ms=3600000", setting)
+			return nil, usagef("%q is no setting: write name=value, such as retention.ms=3600000", setting)
 		}
 		if _, twice := configs[name]; twice {
-			return nil, usagef("--config %s is given twice", name)
+			return nil, usagef("%s is given twice", name)
 		}
 		configs[name] = &value
 	}
