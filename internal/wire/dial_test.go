@@ -229,3 +229,45 @@ func TestConnClose(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+// A peer that takes no more bytes holds a request no longer than its context, and the connection, on which a
+// request was cut short, has ended.
+func TestConnGivesUpAPeerThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	gate := make(chan struct{})
+	heartbeat := kmsg.NewApiVersionsResponseApiKey()
+	heartbeat.ApiKey = int16(kmsg.Heartbeat)
+	dial := peer(t, func(h RequestHeader, _ []byte) []byte {
+		if h.Key == KeyApiVersions {
+			return respond(h, apiVersions(h.Version, 0, heartbeat))
+		}
+		<-gate // while it reads nothing, a pipe takes nothing
+		return nil
+	})
+	c, err := Dial(t.Context(), dial, "peer:1", DialOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	defer close(gate)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	for range 2 { // the first is read, and has its peer stop reading
+		failed := make(chan error, 1)
+		go func() {
+			_, err := c.Request(ctx, kmsg.NewPtrHeartbeatRequest())
+			failed <- err
+		}()
+		select {
+		case err := <-failed:
+			if err == nil {
+				t.Error("a request was answered")
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("a request outlived its context")
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+	}
+	<-c.Done()
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"runtime"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -131,6 +132,21 @@ func TestDecodeFetchAgreesWithKmsg(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A count that the bytes cannot hold makes no array: what is set aside stays within the cost that a request is
+// let in with.
+func TestDecodeFetchMakesNoMoreThanItsBytesHold(t *testing.T) {
+	head := append(make([]byte, 25), 0, 0, 0x80, 0) // version 7, then the claim of 32768 topics
+	body := append(head, make([]byte, 40000)...)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var req kmsg.FetchRequest
+	err := DecodeFetch(&req, 7, body, nil)
+	runtime.ReadMemStats(&after)
+	if made := after.TotalAlloc - before.TotalAlloc; err == nil || made > 1<<20 {
+		t.Errorf("%v, and %d bytes were set aside", err, made)
+	}
 }
 
 // Properties: no bytes make the decoder panic; what it accepts, kmsg accepts with the same meaning.

@@ -120,3 +120,15 @@ func TestNamesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// A buffer that grew by append to a size of its own does not come back as one of the next larger class, which
+// would lack the room that was asked for.
+func TestPoolTakesOnlyItsOwnSizes(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		(&Buffer{B: make([]byte, 0, 3<<10)}).Release()
+		if b := NewBuffer(4 << 10); cap(b.B) < 4<<10 {
+			t.Fatalf("room for %d bytes, not for %d", cap(b.B), 4<<10)
+		}
+	}
+}
