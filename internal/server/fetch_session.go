@@ -59,9 +59,11 @@ type fetchSession struct {
 	created  time.Time
 	lastUsed time.Time
 	size     int // partitions when it was last looked at, for eviction
+	held     int // its share of the sessions' memory, in bytes
 
-	mu         sync.Mutex
-	epoch      int32 // expected in the next request
+	mu         sync.Mutex // taken before that of the sessions
+	epoch      int32      // expected in the next request
+	memory     int        // about what its partitions take, in bytes
 	order      *list.List
 	partitions map[fetchKey]*list.Element
 }
@@ -71,20 +73,28 @@ type sessionPartition struct {
 	sent   sentState
 }
 
+const (
+	// maxSessionMemory bounds what all sessions take: whoever finds no room is served without a session.
+	maxSessionMemory = 48 << 20
+	// partitionMemory is about what a session keeps of one partition, its topic's name left out.
+	partitionMemory = 256
+)
+
 // fetchSessions holds the sessions of this broker, at most slots of them
-// (max.incremental.fetch.session.cache.slots). Safe for concurrent use.
+// (max.incremental.fetch.session.cache.slots) in maxMemory bytes. Safe for concurrent use.
 type fetchSessions struct {
 	slots      int
+	maxMemory  int
 	evictAfter time.Duration // a session idle for so long may be evicted by any newcomer
 	now        func() time.Time
 
 	mu       sync.Mutex
 	sessions map[int32]*fetchSession
-	evicted  int64
+	memory   int // sum of what the sessions hold
 }
 
 func newFetchSessions(slots int, now func() time.Time) *fetchSessions {
-	return &fetchSessions{slots: slots, evictAfter: 2 * time.Minute, now: now, sessions: map[int32]*fetchSession{}}
+	return &fetchSessions{slots: slots, maxMemory: maxSessionMemory, evictAfter: 2 * time.Minute, now: now, sessions: map[int32]*fetchSession{}}
 }
 
 // fetchContext is one fetch on its way: what to read, and how to put the answer.
@@ -151,7 +161,14 @@ func targetOf(topic *kmsg.FetchRequestTopic, p *kmsg.FetchRequestTopicPartition,
 func (c *fetchSessions) close(id int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.sessions, id)
+	if s := c.sessions[id]; s != nil {
+		c.removeLocked(s)
+	}
+}
+
+func (c *fetchSessions) removeLocked(s *fetchSession) {
+	delete(c.sessions, s.id)
+	c.memory -= s.held
 }
 
 // create makes a session, or returns nil when there is no room: the fetcher is then
@@ -170,10 +187,11 @@ func (c *fetchSessions) create(targets []fetchTarget, follower, byID bool) *fetc
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
-	s.created, s.lastUsed = now, now
+	s.created, s.lastUsed, s.held = now, now, s.memory
 	if !c.roomLocked(s, now) {
 		return nil
 	}
+	c.memory += s.held
 	for s.id == 0 || c.sessions[s.id] != nil {
 		s.id = rand.Int32N(1<<31-1) + 1
 	}
@@ -181,35 +199,52 @@ func (c *fetchSessions) create(targets []fetchTarget, follower, byID bool) *fetc
 	return s
 }
 
-// roomLocked makes room by evicting one session: an idle one, or one that matters
-// less. Followers matter more than consumers, larger sessions more than smaller.
+// roomLocked makes room for next: in memory by evicting idle sessions, and among the
+// slots by evicting one session, an idle one, or one that matters less. Followers
+// matter more than consumers, larger sessions more than smaller.
 func (c *fetchSessions) roomLocked(next *fetchSession, now time.Time) bool {
 	if c.slots <= 0 {
 		return false
 	}
+	idle := func(s *fetchSession) bool { return s != nil && now.Sub(s.lastUsed) > c.evictAfter }
+	for c.memory+next.held > c.maxMemory {
+		oldest := c.oldestLocked()
+		if !idle(oldest) {
+			return false
+		}
+		c.removeLocked(oldest)
+	}
 	if len(c.sessions) < c.slots {
 		return true
 	}
-	var oldest, least *fetchSession
+	var least *fetchSession
 	for _, s := range c.sessions {
-		if oldest == nil || s.lastUsed.Before(oldest.lastUsed) {
-			oldest = s
-		}
 		if least == nil || less(s, least) {
 			least = s
 		}
 	}
 	victim := least
+	oldest := c.oldestLocked()
 	switch {
-	case now.Sub(oldest.lastUsed) > c.evictAfter:
+	case idle(oldest):
 		victim = oldest
 	case less(least, next) && (least.follower != next.follower || now.Sub(least.created) > c.evictAfter):
 	default:
 		return false
 	}
-	delete(c.sessions, victim.id)
-	c.evicted++
+	c.removeLocked(victim)
 	return true
+}
+
+// oldestLocked is the session that was not used for the longest time, nil if there is none.
+func (c *fetchSessions) oldestLocked() *fetchSession {
+	var oldest *fetchSession
+	for _, s := range c.sessions {
+		if oldest == nil || s.lastUsed.Before(oldest.lastUsed) {
+			oldest = s
+		}
+	}
+	return oldest
 }
 
 func less(a, b *fetchSession) bool {
@@ -259,10 +294,27 @@ func (c *fetchSessions) resume(req *kmsg.FetchRequest, byID bool) (*fetchContext
 	if s.epoch++; s.epoch <= 0 {
 		s.epoch = 1
 	}
-	c.mu.Lock()
-	s.size = len(ctx.targets)
-	c.mu.Unlock()
+	if !c.resize(s, len(ctx.targets)) {
+		return nil, errSessionNotFound // its fetcher begins anew
+	}
 	return ctx, nil
+}
+
+// resize takes note of a session, which is locked, that has grown or shrunk. One that has outgrown the memory
+// is removed.
+func (c *fetchSessions) resize(s *fetchSession, size int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sessions[s.id] != s {
+		return true // evicted meanwhile: this fetch is its last
+	}
+	c.memory += s.memory - s.held
+	s.size, s.held = size, s.memory
+	if c.memory > c.maxMemory {
+		c.removeLocked(s)
+		return false
+	}
+	return true
 }
 
 // put adds a partition, or changes where it is read from. What the fetcher was told
@@ -273,12 +325,14 @@ func (s *fetchSession) put(t fetchTarget) {
 		return
 	}
 	s.partitions[t.fetchKey] = s.order.PushBack(&sessionPartition{target: t, sent: neverSent})
+	s.memory += partitionMemory + len(t.topic)
 }
 
 func (s *fetchSession) forget(key fetchKey) {
 	if e := s.partitions[key]; e != nil {
 		s.order.Remove(e)
 		delete(s.partitions, key)
+		s.memory -= partitionMemory + len(key.topic)
 	}
 }
 
