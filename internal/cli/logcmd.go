@@ -203,13 +203,17 @@ func (d *dumper) path(path string) error {
 		return fmt.Errorf("log dump: %w", err)
 	}
 	var names []string
+	partition := ""
 	for _, entry := range entries {
-		if entry.IsDir() && partitionDir.MatchString(entry.Name()) {
-			return usagef("log dump: %s is a data directory: name a partition in it, such as %s", path, filepath.Join(path, entry.Name()))
+		if entry.IsDir() && partitionDir.MatchString(entry.Name()) && (partition == "" || strings.HasPrefix(partition, "__")) {
+			partition = entry.Name()
 		}
 		if !entry.IsDir() && dumpKind(entry.Name()) >= 0 {
 			names = append(names, entry.Name())
 		}
+	}
+	if partition != "" {
+		return usagef("log dump: %s is a data directory: name a partition in it, such as %s", path, filepath.Join(path, partition))
 	}
 	if len(names) == 0 {
 		return usagef("log dump: %s holds no file of a partition: name one such as stele-data/orders-0", path)

@@ -187,7 +187,7 @@ func (e *env) produce(cmd *cobra.Command, o produceOptions) error {
 			result.add(err)
 			bar()
 			if err == nil && o.verbose {
-				e.wrote(r)
+				e.wrote(r, o.acks != "0")
 			}
 			if err != nil {
 				cancel() // what cannot be written will not be written by going on
@@ -232,17 +232,26 @@ func (e *env) produce(cmd *cobra.Command, o produceOptions) error {
 	return nil
 }
 
-// wrote tells where a record went: one JSON object a line for scripts.
-func (e *env) wrote(r *kgo.Record) {
+// wrote tells where a record went: one JSON object a line for scripts. Its offset is known
+// only when the broker answered.
+func (e *env) wrote(r *kgo.Record, answered bool) {
+	offset := &r.Offset
+	if !answered {
+		offset = nil
+	}
 	if e.output == "json" {
 		_ = json.NewEncoder(e.out).Encode(struct {
 			Topic     string `json:"topic"`
 			Partition int32  `json:"partition"`
-			Offset    int64  `json:"offset"`
-		}{r.Topic, r.Partition, r.Offset})
+			Offset    *int64 `json:"offset"`
+		}{r.Topic, r.Partition, offset})
 		return
 	}
-	e.say("%s-%d offset %d", r.Topic, r.Partition, r.Offset)
+	if offset == nil {
+		e.say("%s-%d offset -", r.Topic, r.Partition)
+		return
+	}
+	e.say("%s-%d offset %d", r.Topic, r.Partition, *offset)
 }
 
 // fill turns a line into key and value.

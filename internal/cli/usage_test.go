@@ -77,6 +77,10 @@ func TestWrittenBeforeABadLine(t *testing.T) {
 	if out := ok(t, "v\n", "produce", "t-bad", "-v", "-o", "json"); out != `{"topic":"t-bad","partition":0,"offset":3}`+"\n" {
 		t.Errorf("%q", out)
 	}
+	// Without an answer nobody knows the offset.
+	if out := ok(t, "v\n", "produce", "t-bad", "-v", "-a", "0") + ok(t, "v\n", "produce", "t-bad", "-v", "-a", "0", "-o", "json"); out != "t-bad-0 offset -\n"+`{"topic":"t-bad","partition":0,"offset":null}`+"\n" {
+		t.Errorf("%q", out)
+	}
 }
 
 // An offset beyond the end is waited for, and said.
