@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ type serveOptions struct {
 	configFile string
 	set        []string
 	dataDir    string
+	dirGiven   bool // dataDir is the caller's, not the default
 	logFormat  string
 	logLevel   string
 }
@@ -42,7 +44,10 @@ Settings have Kafka's names. A setting is looked for in --set, then the environm
   stele serve --set listeners=PLAINTEXT://0.0.0.0:9092,CONTROLLER://127.0.0.1:9093 \
               --set advertised.listeners=PLAINTEXT://broker-1.example.com:9092`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return e.serve(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.dirGiven = cmd.Flags().Changed("data-dir")
+			return e.serve(cmd.Context(), o)
+		},
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&o.configFile, "config", "c", "", "properties file")
@@ -67,6 +72,10 @@ func (o serveOptions) parse() (*config.Broker, []config.Warning, error) {
 	c, warnings, err := config.Parse(sources)
 	if err != nil {
 		return nil, warnings, usageError{err}
+	}
+	set := slices.ContainsFunc(o.set, func(s string) bool { return strings.HasPrefix(s, "log.dirs=") }) // beside it: meant so
+	if dirs, _ := c.Given("log.dirs"); o.dirGiven && !set && dirs != o.dataDir {
+		warnings = append(warnings, config.Warning{Source: "--data-dir", Name: "log.dirs", Message: "without effect: log.dirs or log.dir is given elsewhere; --set log.dirs=" + o.dataDir + " would take its place"})
 	}
 	return c, warnings, nil
 }
