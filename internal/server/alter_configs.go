@@ -41,27 +41,19 @@ func (s screened) anyRefused() bool {
 func (a *brokerAPI) incrementalAlterConfigs(r *Request) Response {
 	req := r.Msg.(*kmsg.IncrementalAlterConfigsRequest)
 	resources := make([]configResource, len(req.Resources))
+	ops := make([][]configOp, len(req.Resources))
 	for i, resource := range req.Resources {
 		resources[i] = configResource{resource.ResourceType, resource.ResourceName}
-	}
-	found := make(screened, len(req.Resources))
-	for i, resource := range req.Resources {
-		ops := make([]configOp, len(resource.Configs))
-		for k, c := range resource.Configs {
-			ops[k] = configOp{c.Name, c.Op, c.Value}
+		for _, c := range resource.Configs {
+			ops[i] = append(ops[i], configOp{c.Name, c.Op, c.Value})
 		}
-		found[i] = a.screen(r, resources, i, ops)
 	}
+	found := a.screen(r, resources, ops)
 	if !found.anyRefused() {
 		return a.forward(r)
 	}
 	rest := *req
-	rest.Resources = nil
-	for i, resource := range req.Resources {
-		if found[i] == nil {
-			rest.Resources = append(rest.Resources, resource)
-		}
-	}
+	rest.Resources = left(req.Resources, found)
 	answered := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
 	if len(rest.Resources) > 0 {
 		if failed, ok := a.forwardRest(r, &rest, answered); !ok {
@@ -70,20 +62,7 @@ func (a *brokerAPI) incrementalAlterConfigs(r *Request) Response {
 	}
 	resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
 	resp.ThrottleMillis = answered.ThrottleMillis
-	for i, resource := range resources {
-		out := kmsg.NewIncrementalAlterConfigsResponseResource()
-		at := slices.IndexFunc(answered.Resources, func(x kmsg.IncrementalAlterConfigsResponseResource) bool {
-			return x.ResourceType == resource.kind && x.ResourceName == resource.name
-		})
-		switch {
-		case found[i] == nil && at >= 0:
-			out = answered.Resources[at]
-		default:
-			out.ErrorCode, out.ErrorMessage = refusal(found[i])
-		}
-		out.ResourceType, out.ResourceName = resource.kind, resource.name
-		resp.Resources = append(resp.Resources, out)
-	}
+	resp.Resources = found.answers(resources, answered.Resources)
 	return Reply(resp)
 }
 
@@ -91,50 +70,61 @@ func (a *brokerAPI) incrementalAlterConfigs(r *Request) Response {
 func (a *brokerAPI) alterConfigs(r *Request) Response {
 	req := r.Msg.(*kmsg.AlterConfigsRequest)
 	resources := make([]configResource, len(req.Resources))
+	ops := make([][]configOp, len(req.Resources))
 	for i, resource := range req.Resources {
 		resources[i] = configResource{resource.ResourceType, resource.ResourceName}
-	}
-	found := make(screened, len(req.Resources))
-	for i, resource := range req.Resources {
-		ops := make([]configOp, len(resource.Configs))
-		for k, c := range resource.Configs {
-			ops[k] = configOp{c.Name, kmsg.IncrementalAlterConfigOpSet, c.Value}
+		for _, c := range resource.Configs {
+			ops[i] = append(ops[i], configOp{c.Name, kmsg.IncrementalAlterConfigOpSet, c.Value})
 		}
-		found[i] = a.screen(r, resources, i, ops)
 	}
+	found := a.screen(r, resources, ops)
 	if !found.anyRefused() {
 		return a.forward(r)
 	}
 	rest := *req
-	rest.Resources = nil
-	for i, resource := range req.Resources {
-		if found[i] == nil {
-			rest.Resources = append(rest.Resources, resource)
-		}
-	}
+	rest.Resources = left(req.Resources, found)
 	answered := req.ResponseKind().(*kmsg.AlterConfigsResponse)
 	if len(rest.Resources) > 0 {
 		if failed, ok := a.forwardRest(r, &rest, answered); !ok {
 			return failed
 		}
 	}
-	resp := req.ResponseKind().(*kmsg.AlterConfigsResponse)
-	resp.ThrottleMillis = answered.ThrottleMillis
-	for i, resource := range resources {
-		out := kmsg.NewAlterConfigsResponseResource()
-		at := slices.IndexFunc(answered.Resources, func(x kmsg.AlterConfigsResponseResource) bool {
-			return x.ResourceType == resource.kind && x.ResourceName == resource.name
-		})
-		switch {
-		case found[i] == nil && at >= 0:
-			out = answered.Resources[at]
-		default:
-			out.ErrorCode, out.ErrorMessage = refusal(found[i])
-		}
-		out.ResourceType, out.ResourceName = resource.kind, resource.name
-		resp.Resources = append(resp.Resources, out)
+	var judged []alteredConfig
+	for _, answer := range answered.Resources {
+		judged = append(judged, alteredConfig(answer))
 	}
+	resp := alterConfigsResponse(req, found.answers(resources, judged))
+	resp.ThrottleMillis = answered.ThrottleMillis
 	return Reply(resp)
+}
+
+// left are the resources of a request that are the controller's to judge.
+func left[T any](resources []T, found screened) []T {
+	var out []T
+	for i, resource := range resources {
+		if found[i] == nil {
+			out = append(out, resource)
+		}
+	}
+	return out
+}
+
+// answers puts the refusals and what the controller answered for the rest in the order of the request.
+func (s screened) answers(resources []configResource, judged []alteredConfig) []alteredConfig {
+	byResource := make(map[configResource]alteredConfig, len(judged))
+	for _, answer := range judged {
+		byResource[configResource{answer.ResourceType, answer.ResourceName}] = answer
+	}
+	answers := make([]alteredConfig, len(resources))
+	for i, resource := range resources {
+		answer := &answers[i]
+		var known bool
+		if *answer, known = byResource[resource]; s[i] != nil || !known {
+			answer.ErrorCode, answer.ErrorMessage = refusal(s[i])
+		}
+		answer.ResourceType, answer.ResourceName = resource.kind, resource.name
+	}
+	return answers
 }
 
 func refusal(err error) (int16, *string) {
@@ -169,18 +159,28 @@ func (a *brokerAPI) forwardRest(r *Request, rest kmsg.Request, resp kmsg.Respons
 	return Response{}, true
 }
 
-// screen judges the i-th resource as far as a broker can without the controller.
-func (a *brokerAPI) screen(r *Request, resources []configResource, i int, ops []configOp) error {
-	resource := resources[i]
-	for k, other := range resources {
-		if k != i && other == resource {
-			return describe(kerr.InvalidRequest, "each resource may be named once")
+// screen judges the resources as far as a broker can without the controller.
+func (a *brokerAPI) screen(r *Request, resources []configResource, ops [][]configOp) screened {
+	named := map[configResource]int{}
+	for _, resource := range resources {
+		named[resource]++
+	}
+	found := make(screened, len(resources))
+	for i, resource := range resources {
+		if found[i] = a.screenOne(r, resource, ops[i]); named[resource] > 1 {
+			found[i] = describe(kerr.InvalidRequest, "each resource may be named once")
 		}
 	}
-	for k, op := range ops {
-		if slices.ContainsFunc(ops[:k], func(earlier configOp) bool { return earlier.name == op.name }) {
+	return found
+}
+
+func (a *brokerAPI) screenOne(r *Request, resource configResource, ops []configOp) error {
+	named := map[string]bool{}
+	for _, op := range ops {
+		if named[op.name] {
 			return describe(kerr.InvalidRequest, "%s is given twice", op.name)
 		}
+		named[op.name] = true
 		if op.value == nil && op.op != kmsg.IncrementalAlterConfigOpDelete {
 			return describe(kerr.InvalidRequest, "the value of %s is null; DELETE takes a setting back to its default", op.name)
 		}

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"time"
@@ -67,9 +65,12 @@ func (a *ControllerAPI) Open(host *quorum.Host, node ControllerNode) {
 	close(a.opened)
 }
 
-// controllerHandlers are the APIs that a client may send itself or through a broker
-// in an Envelope, and those that only brokers and observers send.
-var controllerHandlers = map[int16]func(a *ControllerAPI, r *Request) kmsg.Response{
+// controllerHandler answers one request. An error is one of the whole request: it is answered by failedResponse.
+type controllerHandler func(a *ControllerAPI, r *Request) (kmsg.Response, error)
+
+// forwardableHandlers are the APIs that a client may send itself, or through a broker in an Envelope. Each asks
+// the authorizer for what it does.
+var forwardableHandlers = map[int16]controllerHandler{
 	int16(kmsg.CreateTopics):            (*ControllerAPI).createTopics,
 	int16(kmsg.DeleteTopics):            (*ControllerAPI).deleteTopics,
 	int16(kmsg.CreatePartitions):        (*ControllerAPI).createPartitions,
@@ -79,7 +80,8 @@ var controllerHandlers = map[int16]func(a *ControllerAPI, r *Request) kmsg.Respo
 	int16(kmsg.UpdateFeatures):          (*ControllerAPI).updateFeatures,
 }
 
-var brokerOnlyHandlers = map[int16]func(a *ControllerAPI, r *Request) kmsg.Response{
+// clusterHandlers are the APIs of the cluster's own nodes: who sends them must be allowed CLUSTER_ACTION.
+var clusterHandlers = map[int16]controllerHandler{
 	int16(kmsg.FetchSnapshot):          (*ControllerAPI).fetchSnapshot,
 	int16(kmsg.BrokerRegistration):     (*ControllerAPI).registerBroker,
 	int16(kmsg.BrokerHeartbeat):        (*ControllerAPI).brokerHeartbeat,
@@ -88,18 +90,34 @@ var brokerOnlyHandlers = map[int16]func(a *ControllerAPI, r *Request) kmsg.Respo
 	int16(kmsg.AssignReplicasToDirs):   (*ControllerAPI).assignReplicasToDirs,
 	int16(kmsg.ControllerRegistration): (*ControllerAPI).registerController,
 	int16(kmsg.Envelope):               (*ControllerAPI).envelope,
-	int16(kmsg.DescribeCluster):        (*ControllerAPI).describeCluster,
 }
 
 // Handlers are the APIs of a controller listener.
 func (a *ControllerAPI) Handlers() []Handler {
-	handlers := []Handler{a.on(wire.KeyFetch, (*ControllerAPI).fetchMetadata)}
-	for _, table := range []map[int16]func(*ControllerAPI, *Request) kmsg.Response{controllerHandlers, brokerOnlyHandlers} {
-		for key, handle := range table {
-			handlers = append(handlers, a.on(key, func(a *ControllerAPI, r *Request) Response { return Reply(handle(a, r)) }))
-		}
+	handlers := []Handler{
+		a.on(wire.KeyFetch, (*ControllerAPI).fetchMetadata),
+		a.on(int16(kmsg.DescribeCluster), func(a *ControllerAPI, r *Request) Response { return Reply(a.describeCluster(r)) }),
+	}
+	for key, handle := range forwardableHandlers {
+		handlers = append(handlers, a.on(key, func(a *ControllerAPI, r *Request) Response { return Reply(a.answer(r, handle)) }))
+	}
+	for key, handle := range clusterHandlers {
+		handlers = append(handlers, a.on(key, func(a *ControllerAPI, r *Request) Response {
+			if !r.mayCluster(security.ClusterAction) {
+				return Reply(failedResponse(r.Msg, kerr.ClusterAuthorizationFailed))
+			}
+			return Reply(a.answer(r, handle))
+		}))
 	}
 	return handlers
+}
+
+func (a *ControllerAPI) answer(r *Request, handle controllerHandler) kmsg.Response {
+	resp, err := handle(a, r)
+	if err != nil {
+		return failedResponse(r.Msg, err)
+	}
+	return resp
 }
 
 func (a *ControllerAPI) on(key int16, handle func(a *ControllerAPI, r *Request) Response) Handler {
@@ -140,15 +158,6 @@ func faultMessage(fault *controller.Error) *string {
 	return textOrNil(fault.Message)
 }
 
-// fault makes an item's fault of an error of the whole request.
-func requestMessage(err error) *string {
-	var fault *controller.Error
-	if errors.As(err, &fault) {
-		return textOrNil(fault.Message)
-	}
-	return nil
-}
-
 // fetchMetadata serves the metadata log to observers.
 func (a *ControllerAPI) fetchMetadata(r *Request) Response {
 	req := r.Fetch
@@ -160,187 +169,38 @@ func (a *ControllerAPI) fetchMetadata(r *Request) Response {
 	return Reply(a.host.Fetch(r.Context(), req, r.Listener))
 }
 
-func (a *ControllerAPI) fetchSnapshot(r *Request) kmsg.Response {
-	req := r.Msg.(*kmsg.FetchSnapshotRequest)
-	if !r.mayCluster(security.ClusterAction) {
-		resp := req.ResponseKind().(*kmsg.FetchSnapshotResponse)
-		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
-		return resp
-	}
-	return a.host.FetchSnapshot(req, r.Listener)
+func (a *ControllerAPI) fetchSnapshot(r *Request) (kmsg.Response, error) {
+	return a.host.FetchSnapshot(r.Msg.(*kmsg.FetchSnapshotRequest), r.Listener), nil
 }
 
-func (a *ControllerAPI) registerBroker(r *Request) kmsg.Response {
-	req := r.Msg.(*kmsg.BrokerRegistrationRequest)
-	resp := req.ResponseKind().(*kmsg.BrokerRegistrationResponse)
-	resp.BrokerEpoch = -1
-	if !r.mayCluster(security.ClusterAction) {
-		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
-		return resp
-	}
-	reply, err := do[controller.RegisterBrokerReply](a, r, func(c *controller.Controller, at controller.At) controller.Result {
-		if req.BrokerID == a.node.OwnBroker {
-			c.BrokerConnectionLost(at.Now, req.BrokerID)
-		}
-		return c.RegisterBroker(at, req)
-	})
-	if resp.ErrorCode = errorCode(err); err == nil {
-		resp.BrokerEpoch = reply.BrokerEpoch
-		a.watch.heard(r.ConnID, req.BrokerID, reply.BrokerEpoch)
-	}
-	return resp
-}
-
-func (a *ControllerAPI) brokerHeartbeat(r *Request) kmsg.Response {
-	req := r.Msg.(*kmsg.BrokerHeartbeatRequest)
-	resp := req.ResponseKind().(*kmsg.BrokerHeartbeatResponse)
-	resp.IsFenced = true
-	if !r.mayCluster(security.ClusterAction) {
-		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
-		return resp
-	}
-	reply, err := do[controller.HeartbeatReply](a, r, func(c *controller.Controller, at controller.At) controller.Result { return c.Heartbeat(at, req) })
-	if resp.ErrorCode = errorCode(err); err == nil {
-		a.watch.heard(r.ConnID, req.BrokerID, req.BrokerEpoch)
-		resp.IsCaughtUp, resp.IsFenced, resp.ShouldShutdown = reply.IsCaughtUp, reply.IsFenced, reply.ShouldShutDown
-	}
-	return resp
-}
-
-func (a *ControllerAPI) alterPartition(r *Request) kmsg.Response {
-	req := r.Msg.(*kmsg.AlterPartitionRequest)
-	resp := req.ResponseKind().(*kmsg.AlterPartitionResponse)
-	if !r.mayCluster(security.ClusterAction) {
-		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
-		return resp
-	}
-	reply, err := do[controller.AlterPartitionReply](a, r, func(c *controller.Controller, at controller.At) controller.Result { return c.AlterPartition(at, req) })
-	if err != nil {
-		resp.ErrorCode = errorCode(err)
-		return resp
-	}
-	for _, altered := range reply.Partitions {
-		if n := len(resp.Topics); n == 0 || resp.Topics[n-1].TopidID != [16]byte(altered.TopicID) {
-			topic := kmsg.NewAlterPartitionResponseTopic()
-			topic.TopidID = altered.TopicID
-			resp.Topics = append(resp.Topics, topic)
-		}
-		p := kmsg.NewAlterPartitionResponseTopicPartition()
-		p.Partition, p.ErrorCode = altered.Partition, faultCode(altered.Err)
-		if s := altered.State; s != nil && (altered.Err == nil || errors.Is(altered.Err, controller.ErrNewLeaderElected)) {
-			p.LeaderID, p.LeaderEpoch, p.ISR, p.LeaderRecoveryState, p.PartitionEpoch = s.Leader, s.LeaderEpoch, s.ISR, s.RecoveryState, s.PartitionEpoch
-		}
-		topic := &resp.Topics[len(resp.Topics)-1]
-		topic.Partitions = append(topic.Partitions, p)
-	}
-	return resp
-}
-
-func (a *ControllerAPI) allocateProducerIDs(r *Request) kmsg.Response {
-	req := r.Msg.(*kmsg.AllocateProducerIDsRequest)
-	resp := req.ResponseKind().(*kmsg.AllocateProducerIDsResponse)
-	if !r.mayCluster(security.ClusterAction) {
-		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
-		return resp
-	}
-	reply, err := do[controller.AllocateProducerIDsReply](a, r, func(c *controller.Controller, at controller.At) controller.Result {
-		return c.AllocateProducerIDs(at, req)
-	})
-	resp.ErrorCode, resp.ProducerIDStart, resp.ProducerIDLen = errorCode(err), reply.Start, reply.Length
-	return resp
-}
-
-func (a *ControllerAPI) assignReplicasToDirs(r *Request) kmsg.Response {
-	req := r.Msg.(*kmsg.AssignReplicasToDirsRequest)
-	resp := req.ResponseKind().(*kmsg.AssignReplicasToDirsResponse)
-	if !r.mayCluster(security.ClusterAction) {
-		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
-		return resp
-	}
-	reply, err := do[controller.AssignReplicasReply](a, r, func(c *controller.Controller, at controller.At) controller.Result {
-		return c.AssignReplicasToDirs(at, req)
-	})
-	if err != nil {
-		resp.ErrorCode = errorCode(err)
-		return resp
-	}
-	for _, assigned := range reply.Replicas {
-		if n := len(resp.Directories); n == 0 || resp.Directories[n-1].ID != [16]byte(assigned.Directory) {
-			dir := kmsg.NewAssignReplicasToDirsResponseDirectory()
-			dir.ID = assigned.Directory
-			resp.Directories = append(resp.Directories, dir)
-		}
-		dir := &resp.Directories[len(resp.Directories)-1]
-		if n := len(dir.Topics); n == 0 || dir.Topics[n-1].TopicID != [16]byte(assigned.TopicID) {
-			topic := kmsg.NewAssignReplicasToDirsResponseDirectoryTopic()
-			topic.TopicID = assigned.TopicID
-			dir.Topics = append(dir.Topics, topic)
-		}
-		topic := &dir.Topics[len(dir.Topics)-1]
-		p := kmsg.NewAssignReplicasToDirsResponseDirectoryTopicPartition()
-		p.Partition, p.ErrorCode = assigned.Partition, faultCode(assigned.Err)
-		topic.Partitions = append(topic.Partitions, p)
-	}
-	return resp
-}
-
-func (a *ControllerAPI) registerController(r *Request) kmsg.Response {
-	req := r.Msg.(*kmsg.ControllerRegistrationRequest)
-	resp := req.ResponseKind().(*kmsg.ControllerRegistrationResponse)
-	if !r.mayCluster(security.ClusterAction) {
-		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
-		return resp
-	}
-	_, err := a.host.Do(r.Context(), func(c *controller.Controller, now time.Time, next int64) (controller.Result, error) {
-		return c.RegisterController(controller.At{Now: now, Next: next}, req), nil
-	})
-	resp.ErrorCode, resp.ErrorMessage = errorCode(err), requestMessage(err)
-	return resp
-}
-
-// Register has this node's own registration written, as controllers do once they know
-// the active one: here it is this node itself, which must be active.
-func (a *ControllerAPI) Register(ctx context.Context, req *kmsg.ControllerRegistrationRequest) error {
-	if a.host.Committed().MetadataVersion() < metadata.LevelControllerRecords {
-		return nil
-	}
-	_, err := a.host.Do(ctx, func(c *controller.Controller, now time.Time, next int64) (controller.Result, error) {
-		return c.RegisterController(controller.At{Now: now, Next: next}, req), nil
-	})
-	return err
-}
-
-func (a *ControllerAPI) describeQuorum(r *Request) kmsg.Response {
+func (a *ControllerAPI) describeQuorum(r *Request) (kmsg.Response, error) {
 	req := r.Msg.(*kmsg.DescribeQuorumRequest)
 	if !r.mayCluster(security.Describe) {
-		return failedResponse(req, kerr.ClusterAuthorizationFailed.Code)
+		return nil, kerr.ClusterAuthorizationFailed
 	}
-	resp, err := a.host.DescribeQuorum(r.Context(), req)
-	if err != nil {
-		return failedResponse(req, errorCode(err))
-	}
-	return resp
+	return a.host.DescribeQuorum(r.Context(), req)
 }
 
-func (a *ControllerAPI) updateFeatures(r *Request) kmsg.Response {
+func (a *ControllerAPI) updateFeatures(r *Request) (kmsg.Response, error) {
 	req := r.Msg.(*kmsg.UpdateFeaturesRequest)
 	resp := req.ResponseKind().(*kmsg.UpdateFeaturesResponse)
 	if !r.mayCluster(security.Alter) {
-		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
-		return resp
+		return nil, kerr.ClusterAuthorizationFailed
 	}
 	_, err := a.host.Do(r.Context(), func(c *controller.Controller, now time.Time, next int64) (controller.Result, error) {
 		return c.UpdateFeatures(controller.At{Now: now, Next: next}, req), nil
 	})
-	resp.ErrorCode, resp.ErrorMessage = errorCode(err), requestMessage(err)
-	if err == nil && req.Version <= 1 {
+	if err != nil {
+		return nil, err
+	}
+	if req.Version <= 1 {
 		for _, u := range req.FeatureUpdates {
 			result := kmsg.NewUpdateFeaturesResponseResult()
 			result.Feature = u.Feature
 			resp.Results = append(resp.Results, result)
 		}
 	}
-	return resp
+	return resp, nil
 }
 
 // describeCluster lists the controllers: clients may bootstrap from them (KIP-919).

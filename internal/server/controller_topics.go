@@ -12,7 +12,7 @@ import (
 
 // createTopics makes topics. v5 answers with effective settings. v7 with ids. Names
 // that may not be created are answered after all others.
-func (a *ControllerAPI) createTopics(r *Request) kmsg.Response {
+func (a *ControllerAPI) createTopics(r *Request) (kmsg.Response, error) {
 	req := r.Msg.(*kmsg.CreateTopicsRequest)
 	everything := r.mayCluster(security.Create)
 	allowed := *req
@@ -23,7 +23,7 @@ func (a *ControllerAPI) createTopics(r *Request) kmsg.Response {
 		return c.CreateTopics(at, &allowed)
 	})
 	if err != nil {
-		return failedResponse(req, errorCode(err))
+		return nil, err
 	}
 	resp := req.ResponseKind().(*kmsg.CreateTopicsResponse)
 	for i := range reply.Topics {
@@ -37,7 +37,7 @@ func (a *ControllerAPI) createTopics(r *Request) kmsg.Response {
 			resp.Topics = append(resp.Topics, t)
 		}
 	}
-	return resp
+	return resp, nil
 }
 
 func createdTopic(r *Request, created *controller.CreatedTopic) kmsg.CreateTopicsResponseTopic {
@@ -64,7 +64,7 @@ func createdTopic(r *Request, created *controller.CreatedTopic) kmsg.CreateTopic
 
 // deleteTopics removes topics by name, from v6 on also by id. Whoever may not
 // describe a topic learns neither its name nor whether it exists.
-func (a *ControllerAPI) deleteTopics(r *Request) kmsg.Response {
+func (a *ControllerAPI) deleteTopics(r *Request) (kmsg.Response, error) {
 	req := r.Msg.(*kmsg.DeleteTopicsRequest)
 	image := a.host.Committed()
 	wanted := slices.Clone(req.Topics)
@@ -99,11 +99,10 @@ func (a *ControllerAPI) deleteTopics(r *Request) kmsg.Response {
 		return c.DeleteTopics(at, &allowed)
 	})
 	if err != nil {
-		code := errorCode(err)
-		if code == kerr.TopicDeletionDisabled.Code && req.Version < 3 {
-			code = kerr.InvalidRequest.Code
+		if protocolError(err) == kerr.TopicDeletionDisabled && req.Version < 3 {
+			err = kerr.InvalidRequest
 		}
-		return failedResponse(req, code)
+		return nil, err
 	}
 	for _, deleted := range reply.Topics {
 		t := kmsg.NewDeleteTopicsResponseTopic()
@@ -111,11 +110,11 @@ func (a *ControllerAPI) deleteTopics(r *Request) kmsg.Response {
 		t.ErrorCode, t.ErrorMessage = faultCode(deleted.Err), faultMessage(deleted.Err)
 		resp.Topics = append(resp.Topics, t)
 	}
-	return resp
+	return resp, nil
 }
 
 // createPartitions grows topics.
-func (a *ControllerAPI) createPartitions(r *Request) kmsg.Response {
+func (a *ControllerAPI) createPartitions(r *Request) (kmsg.Response, error) {
 	req := r.Msg.(*kmsg.CreatePartitionsRequest)
 	allowed := *req
 	allowed.Topics = slices.DeleteFunc(slices.Clone(req.Topics), func(t kmsg.CreatePartitionsRequestTopic) bool { return !r.mayTopic(security.Alter, t.Topic) })
@@ -123,7 +122,7 @@ func (a *ControllerAPI) createPartitions(r *Request) kmsg.Response {
 		return c.CreatePartitions(at, &allowed)
 	})
 	if err != nil {
-		return failedResponse(req, errorCode(err))
+		return nil, err
 	}
 	resp := req.ResponseKind().(*kmsg.CreatePartitionsResponse)
 	for _, grown := range reply.Topics {
@@ -138,93 +137,5 @@ func (a *ControllerAPI) createPartitions(r *Request) kmsg.Response {
 			resp.Topics = append(resp.Topics, t)
 		}
 	}
-	return resp
-}
-
-// mayAlterConfigs says what a principal lacks to change a resource's settings.
-func mayAlterConfigs(r *Request, kind kmsg.ConfigResourceType, name string) *kerr.Error {
-	switch kind {
-	case kmsg.ConfigResourceTypeTopic:
-		if !r.mayTopic(security.AlterConfigs, name) {
-			return kerr.TopicAuthorizationFailed
-		}
-	case kmsg.ConfigResourceTypeGroupConfig:
-		if !r.mayGroup(security.AlterConfigs, name) {
-			return kerr.GroupAuthorizationFailed
-		}
-	default:
-		if !r.mayCluster(security.AlterConfigs) {
-			return kerr.ClusterAuthorizationFailed
-		}
-	}
-	return nil
-}
-
-func (a *ControllerAPI) incrementalAlterConfigs(r *Request) kmsg.Response {
-	req := r.Msg.(*kmsg.IncrementalAlterConfigsRequest)
-	resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
-	allowed := *req
-	allowed.Resources = nil
-	answer := func(kind kmsg.ConfigResourceType, name string, code int16, message *string) {
-		resource := kmsg.NewIncrementalAlterConfigsResponseResource()
-		resource.ResourceType, resource.ResourceName, resource.ErrorCode, resource.ErrorMessage = kind, name, code, message
-		resp.Resources = append(resp.Resources, resource)
-	}
-	denied := make([]*kerr.Error, len(req.Resources))
-	for i, resource := range req.Resources {
-		if denied[i] = mayAlterConfigs(r, resource.ResourceType, resource.ResourceName); denied[i] == nil {
-			allowed.Resources = append(allowed.Resources, resource)
-		}
-	}
-	reply, err := do[controller.AlterConfigsReply](a, r, func(c *controller.Controller, at controller.At) controller.Result {
-		return c.IncrementalAlterConfigs(at, &allowed)
-	})
-	if err != nil {
-		return failedResponse(req, errorCode(err))
-	}
-	rest := reply.Resources // one for each that was allowed, in order
-	for i, resource := range req.Resources {
-		if denied[i] != nil {
-			answer(resource.ResourceType, resource.ResourceName, denied[i].Code, nil)
-			continue
-		}
-		answer(resource.ResourceType, resource.ResourceName, faultCode(rest[0].Err), faultMessage(rest[0].Err))
-		rest = rest[1:]
-	}
-	return resp
-}
-
-// alterConfigs replaces all settings of a resource by those given.
-func (a *ControllerAPI) alterConfigs(r *Request) kmsg.Response {
-	req := r.Msg.(*kmsg.AlterConfigsRequest)
-	resp := req.ResponseKind().(*kmsg.AlterConfigsResponse)
-	allowed := *req
-	allowed.Resources = nil
-	answer := func(kind kmsg.ConfigResourceType, name string, code int16, message *string) {
-		resource := kmsg.NewAlterConfigsResponseResource()
-		resource.ResourceType, resource.ResourceName, resource.ErrorCode, resource.ErrorMessage = kind, name, code, message
-		resp.Resources = append(resp.Resources, resource)
-	}
-	denied := make([]*kerr.Error, len(req.Resources))
-	for i, resource := range req.Resources {
-		if denied[i] = mayAlterConfigs(r, resource.ResourceType, resource.ResourceName); denied[i] == nil {
-			allowed.Resources = append(allowed.Resources, resource)
-		}
-	}
-	reply, err := do[controller.AlterConfigsReply](a, r, func(c *controller.Controller, at controller.At) controller.Result {
-		return c.AlterConfigs(at, &allowed)
-	})
-	if err != nil {
-		return failedResponse(req, errorCode(err))
-	}
-	rest := reply.Resources // one for each that was allowed, in order
-	for i, resource := range req.Resources {
-		if denied[i] != nil {
-			answer(resource.ResourceType, resource.ResourceName, denied[i].Code, nil)
-			continue
-		}
-		answer(resource.ResourceType, resource.ResourceName, faultCode(rest[0].Err), faultMessage(rest[0].Err))
-		rest = rest[1:]
-	}
-	return resp
+	return resp, nil
 }

@@ -14,22 +14,18 @@ import (
 // envelope answers a request that a broker forwards on behalf of a client
 // (KIP-590): it is authorized as from that client, and its answer travels back
 // whole.
-func (a *ControllerAPI) envelope(r *Request) kmsg.Response {
+func (a *ControllerAPI) envelope(r *Request) (kmsg.Response, error) {
 	req := r.Msg.(*kmsg.EnvelopeRequest)
-	resp := req.ResponseKind().(*kmsg.EnvelopeResponse)
 	data, err := a.openEnvelope(r, req)
 	if err != nil {
-		resp.ErrorCode = err.Code
-		return resp
+		return nil, err
 	}
+	resp := req.ResponseKind().(*kmsg.EnvelopeResponse)
 	resp.ResponseData = data
-	return resp
+	return resp, nil
 }
 
-func (a *ControllerAPI) openEnvelope(r *Request, req *kmsg.EnvelopeRequest) ([]byte, *kerr.Error) {
-	if !r.mayCluster(security.ClusterAction) {
-		return nil, kerr.ClusterAuthorizationFailed
-	}
+func (a *ControllerAPI) openEnvelope(r *Request, req *kmsg.EnvelopeRequest) ([]byte, error) {
 	principal, ok := decodePrincipal(req.RequestPrincipal)
 	if !ok {
 		return nil, kerr.PrincipalDeserializationFailure
@@ -42,7 +38,7 @@ func (a *ControllerAPI) openEnvelope(r *Request, req *kmsg.EnvelopeRequest) ([]b
 	if err != nil {
 		return nil, kerr.UnsupportedVersion
 	}
-	handle, forwardable := controllerHandlers[header.Key]
+	handle, forwardable := forwardableHandlers[header.Key]
 	if !forwardable {
 		return nil, kerr.InvalidRequest
 	}
@@ -60,11 +56,14 @@ func (a *ControllerAPI) openEnvelope(r *Request, req *kmsg.EnvelopeRequest) ([]b
 		Principal: principal, Listener: r.Listener, Scope: r.Scope, ClientAddr: net.IP(req.ClientHostAddress), ConnID: r.ConnID,
 		Received: r.Received, Size: len(req.RequestData), Msg: message, conn: r.conn,
 	}
-	answer := handle(a, inner)
-	answer.SetVersion(header.Version)
-	if saysNotController(answer) {
-		return nil, kerr.NotController
+	answer, err := handle(a, inner)
+	if err != nil {
+		if protocolError(err) == kerr.NotController {
+			return nil, err // said outside, so that the broker looks for the controller and sends the request again
+		}
+		answer = failedResponse(message, err)
 	}
+	answer.SetVersion(header.Version)
 	data := wire.AppendResponseHeader(nil, header.Key, header.CorrelationID, answer.IsFlexible())
 	return answer.AppendTo(data), nil
 }
@@ -77,47 +76,4 @@ func decodePrincipal(data []byte) (security.Principal, bool) {
 	reader.Bool()
 	kmsg.SkipTags(&reader)
 	return principal, reader.Complete() == nil && version == 0
-}
-
-// saysNotController looks for NOT_CONTROLLER in an answer, at the top or in an item:
-// the broker then looks for the controller and sends the request again.
-func saysNotController(resp kmsg.Response) bool {
-	code := kerr.NotController.Code
-	switch resp := resp.(type) {
-	case *kmsg.CreateTopicsResponse:
-		for i := range resp.Topics {
-			if resp.Topics[i].ErrorCode == code {
-				return true
-			}
-		}
-	case *kmsg.DeleteTopicsResponse:
-		for i := range resp.Topics {
-			if resp.Topics[i].ErrorCode == code {
-				return true
-			}
-		}
-	case *kmsg.CreatePartitionsResponse:
-		for i := range resp.Topics {
-			if resp.Topics[i].ErrorCode == code {
-				return true
-			}
-		}
-	case *kmsg.AlterConfigsResponse:
-		for i := range resp.Resources {
-			if resp.Resources[i].ErrorCode == code {
-				return true
-			}
-		}
-	case *kmsg.IncrementalAlterConfigsResponse:
-		for i := range resp.Resources {
-			if resp.Resources[i].ErrorCode == code {
-				return true
-			}
-		}
-	case *kmsg.UpdateFeaturesResponse:
-		return resp.ErrorCode == code
-	case *kmsg.DescribeQuorumResponse:
-		return resp.ErrorCode == code
-	}
-	return false
 }

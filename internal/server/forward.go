@@ -50,69 +50,10 @@ func notForwarded(r *Request, err error) Response {
 	if errors.Is(err, broker.ErrVersionUnknownToController) {
 		return CloseConnection(err) // the client must learn the versions anew
 	}
-	code := kerr.UnknownServerError.Code
 	if errors.Is(err, broker.ErrNoController) || errors.Is(err, context.DeadlineExceeded) {
-		code = kerr.RequestTimedOut.Code
+		err = kerr.RequestTimedOut
+	} else {
+		err = kerr.UnknownServerError
 	}
-	return Reply(failedResponse(r.Msg, code))
-}
-
-// failedResponse is the answer to an administrative request that failed as a whole.
-func failedResponse(req kmsg.Request, code int16) kmsg.Response {
-	switch req := req.(type) {
-	case *kmsg.CreateTopicsRequest:
-		resp := req.ResponseKind().(*kmsg.CreateTopicsResponse)
-		for _, topic := range req.Topics {
-			t := kmsg.NewCreateTopicsResponseTopic()
-			t.Topic, t.ErrorCode = topic.Topic, code
-			resp.Topics = append(resp.Topics, t)
-		}
-		return resp
-	case *kmsg.DeleteTopicsRequest:
-		resp := req.ResponseKind().(*kmsg.DeleteTopicsResponse)
-		for _, name := range req.TopicNames {
-			t := kmsg.NewDeleteTopicsResponseTopic()
-			t.Topic, t.ErrorCode = &name, code
-			resp.Topics = append(resp.Topics, t)
-		}
-		for _, topic := range req.Topics {
-			t := kmsg.NewDeleteTopicsResponseTopic()
-			t.Topic, t.TopicID, t.ErrorCode = topic.Topic, topic.TopicID, code
-			resp.Topics = append(resp.Topics, t)
-		}
-		return resp
-	case *kmsg.CreatePartitionsRequest:
-		resp := req.ResponseKind().(*kmsg.CreatePartitionsResponse)
-		for _, topic := range req.Topics {
-			t := kmsg.NewCreatePartitionsResponseTopic()
-			t.Topic, t.ErrorCode = topic.Topic, code
-			resp.Topics = append(resp.Topics, t)
-		}
-		return resp
-	case *kmsg.AlterConfigsRequest:
-		resp := req.ResponseKind().(*kmsg.AlterConfigsResponse)
-		for _, resource := range req.Resources {
-			t := kmsg.NewAlterConfigsResponseResource()
-			t.ResourceType, t.ResourceName, t.ErrorCode = resource.ResourceType, resource.ResourceName, code
-			resp.Resources = append(resp.Resources, t)
-		}
-		return resp
-	case *kmsg.IncrementalAlterConfigsRequest:
-		resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
-		for _, resource := range req.Resources {
-			t := kmsg.NewIncrementalAlterConfigsResponseResource()
-			t.ResourceType, t.ResourceName, t.ErrorCode = resource.ResourceType, resource.ResourceName, code
-			resp.Resources = append(resp.Resources, t)
-		}
-		return resp
-	case *kmsg.DescribeQuorumRequest:
-		resp := req.ResponseKind().(*kmsg.DescribeQuorumResponse)
-		resp.ErrorCode = code
-		return resp
-	case *kmsg.UpdateFeaturesRequest:
-		resp := req.ResponseKind().(*kmsg.UpdateFeaturesResponse)
-		resp.ErrorCode = code
-		return resp
-	}
-	return req.ResponseKind()
+	return Reply(failedResponse(r.Msg, err))
 }

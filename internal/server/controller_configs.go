@@ -1,0 +1,93 @@
+package server
+
+import (
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stelelog/stele/internal/controller"
+	"github.com/stelelog/stele/internal/security"
+)
+
+// alteredConfig is the answer for one resource whose settings were to be altered. AlterConfigs, which replaces
+// settings, and IncrementalAlterConfigs differ in what they ask for, and not in their answers.
+type alteredConfig = kmsg.IncrementalAlterConfigsResponseResource
+
+// incrementalAlterConfigs changes single settings of resources.
+func (a *ControllerAPI) incrementalAlterConfigs(r *Request) (kmsg.Response, error) {
+	req := r.Msg.(*kmsg.IncrementalAlterConfigsRequest)
+	resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
+	allowed := *req
+	allowed.Resources = nil
+	for _, resource := range req.Resources {
+		answer := askAlterConfigs(r, resource.ResourceType, resource.ResourceName)
+		if answer.ErrorCode == 0 {
+			allowed.Resources = append(allowed.Resources, resource)
+		}
+		resp.Resources = append(resp.Resources, answer)
+	}
+	reply, err := do[controller.AlterConfigsReply](a, r, func(c *controller.Controller, at controller.At) controller.Result {
+		return c.IncrementalAlterConfigs(at, &allowed)
+	})
+	tellOutcomes(resp.Resources, reply.Resources)
+	return resp, err
+}
+
+// alterConfigs replaces all settings of a resource by those given.
+func (a *ControllerAPI) alterConfigs(r *Request) (kmsg.Response, error) {
+	req := r.Msg.(*kmsg.AlterConfigsRequest)
+	allowed := *req
+	allowed.Resources = nil
+	var answers []alteredConfig
+	for _, resource := range req.Resources {
+		answer := askAlterConfigs(r, resource.ResourceType, resource.ResourceName)
+		if answer.ErrorCode == 0 {
+			allowed.Resources = append(allowed.Resources, resource)
+		}
+		answers = append(answers, answer)
+	}
+	reply, err := do[controller.AlterConfigsReply](a, r, func(c *controller.Controller, at controller.At) controller.Result {
+		return c.AlterConfigs(at, &allowed)
+	})
+	tellOutcomes(answers, reply.Resources)
+	return alterConfigsResponse(req, answers), err
+}
+
+// askAlterConfigs is the answer for a resource before its settings are altered: with an error when the principal
+// may not do that.
+func askAlterConfigs(r *Request, kind kmsg.ConfigResourceType, name string) alteredConfig {
+	answer := kmsg.NewIncrementalAlterConfigsResponseResource()
+	answer.ResourceType, answer.ResourceName = kind, name
+	switch kind {
+	case kmsg.ConfigResourceTypeTopic:
+		if !r.mayTopic(security.AlterConfigs, name) {
+			answer.ErrorCode = kerr.TopicAuthorizationFailed.Code
+		}
+	case kmsg.ConfigResourceTypeGroupConfig:
+		if !r.mayGroup(security.AlterConfigs, name) {
+			answer.ErrorCode = kerr.GroupAuthorizationFailed.Code
+		}
+	default:
+		if !r.mayCluster(security.AlterConfigs) {
+			answer.ErrorCode = kerr.ClusterAuthorizationFailed.Code
+		}
+	}
+	return answer
+}
+
+// tellOutcomes puts what became of the resources that were allowed, in order, into their answers.
+func tellOutcomes(answers []alteredConfig, outcomes []controller.AlteredResource) {
+	for i := range answers {
+		if answer := &answers[i]; answer.ErrorCode == 0 && len(outcomes) > 0 {
+			answer.ErrorCode, answer.ErrorMessage = faultCode(outcomes[0].Err), faultMessage(outcomes[0].Err)
+			outcomes = outcomes[1:]
+		}
+	}
+}
+
+func alterConfigsResponse(req *kmsg.AlterConfigsRequest, answers []alteredConfig) *kmsg.AlterConfigsResponse {
+	resp := req.ResponseKind().(*kmsg.AlterConfigsResponse)
+	for _, answer := range answers {
+		resp.Resources = append(resp.Resources, kmsg.AlterConfigsResponseResource(answer))
+	}
+	return resp
+}

@@ -1,0 +1,90 @@
+package server
+
+import (
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stelelog/stele/internal/controller"
+)
+
+// failedResponse answers a request to a controller that failed as a whole: at the top where the answer has room
+// for an error there, else in each of the items that were asked for.
+func failedResponse(req kmsg.Request, err error) kmsg.Response {
+	code, message := errorCode(err), (*string)(nil)
+	var fault *controller.Error
+	if errors.As(err, &fault) {
+		message = textOrNil(fault.Message)
+	}
+	switch req := req.(type) {
+	case *kmsg.CreateTopicsRequest:
+		resp := req.ResponseKind().(*kmsg.CreateTopicsResponse)
+		for _, topic := range req.Topics {
+			t := kmsg.NewCreateTopicsResponseTopic()
+			t.Topic, t.ErrorCode, t.ErrorMessage = topic.Topic, code, message
+			resp.Topics = append(resp.Topics, t)
+		}
+		return resp
+	case *kmsg.DeleteTopicsRequest:
+		resp := req.ResponseKind().(*kmsg.DeleteTopicsResponse)
+		for _, name := range req.TopicNames {
+			t := kmsg.NewDeleteTopicsResponseTopic()
+			t.Topic, t.ErrorCode, t.ErrorMessage = &name, code, message
+			resp.Topics = append(resp.Topics, t)
+		}
+		for _, topic := range req.Topics {
+			t := kmsg.NewDeleteTopicsResponseTopic()
+			t.Topic, t.TopicID, t.ErrorCode, t.ErrorMessage = topic.Topic, topic.TopicID, code, message
+			resp.Topics = append(resp.Topics, t)
+		}
+		return resp
+	case *kmsg.CreatePartitionsRequest:
+		resp := req.ResponseKind().(*kmsg.CreatePartitionsResponse)
+		for _, topic := range req.Topics {
+			t := kmsg.NewCreatePartitionsResponseTopic()
+			t.Topic, t.ErrorCode, t.ErrorMessage = topic.Topic, code, message
+			resp.Topics = append(resp.Topics, t)
+		}
+		return resp
+	case *kmsg.AlterConfigsRequest:
+		resp := req.ResponseKind().(*kmsg.AlterConfigsResponse)
+		for _, resource := range req.Resources {
+			t := kmsg.NewAlterConfigsResponseResource()
+			t.ResourceType, t.ResourceName, t.ErrorCode, t.ErrorMessage = resource.ResourceType, resource.ResourceName, code, message
+			resp.Resources = append(resp.Resources, t)
+		}
+		return resp
+	case *kmsg.IncrementalAlterConfigsRequest:
+		resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
+		for _, resource := range req.Resources {
+			t := kmsg.NewIncrementalAlterConfigsResponseResource()
+			t.ResourceType, t.ResourceName, t.ErrorCode, t.ErrorMessage = resource.ResourceType, resource.ResourceName, code, message
+			resp.Resources = append(resp.Resources, t)
+		}
+		return resp
+	}
+	resp := req.ResponseKind()
+	switch resp := resp.(type) {
+	case *kmsg.DescribeQuorumResponse:
+		resp.ErrorCode, resp.ErrorMessage = code, message
+	case *kmsg.UpdateFeaturesResponse:
+		resp.ErrorCode, resp.ErrorMessage = code, message
+	case *kmsg.ControllerRegistrationResponse:
+		resp.ErrorCode, resp.ErrorMessage = code, message
+	case *kmsg.BrokerRegistrationResponse:
+		resp.ErrorCode, resp.BrokerEpoch = code, -1
+	case *kmsg.BrokerHeartbeatResponse:
+		resp.ErrorCode, resp.IsFenced = code, true
+	case *kmsg.AlterPartitionResponse:
+		resp.ErrorCode = code
+	case *kmsg.AllocateProducerIDsResponse:
+		resp.ErrorCode = code
+	case *kmsg.AssignReplicasToDirsResponse:
+		resp.ErrorCode = code
+	case *kmsg.FetchSnapshotResponse:
+		resp.ErrorCode = code
+	case *kmsg.EnvelopeResponse:
+		resp.ErrorCode = code
+	}
+	return resp
+}
