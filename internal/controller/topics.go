@@ -13,6 +13,9 @@ import (
 // MetadataTopic is the name of the metadata log, which no topic may take.
 const MetadataTopic = "__cluster_metadata"
 
+// errTooManyRecords refuses a request as soon as it has asked for too much: the controller is everybody's.
+var errTooManyRecords = faultf(ErrPolicyViolation, "the request needs more than %d records, which is all that one may have", MaxRecordsPerRequest)
+
 // CreatedTopic is the outcome for one topic.
 type CreatedTopic struct {
 	Name              string
@@ -33,7 +36,7 @@ func (c *Controller) CreateTopics(at At, req *kmsg.CreateTopicsRequest) Result {
 	o := c.begin(at)
 	var reply CreateTopicsReply
 	var refused []CreatedTopic
-	count := map[string]int{}
+	count, told := map[string]int{}, map[string]bool{}
 	total := 0
 	for _, t := range req.Topics {
 		count[t.Topic]++
@@ -48,7 +51,8 @@ func (c *Controller) CreateTopics(at At, req *kmsg.CreateTopicsRequest) Result {
 		t := &req.Topics[i]
 		switch {
 		case count[t.Topic] > 1:
-			if !slices.ContainsFunc(refused, func(r CreatedTopic) bool { return r.Name == t.Topic }) {
+			if !told[t.Topic] {
+				told[t.Topic] = true
 				refused = append(refused, CreatedTopic{Name: t.Topic, NumPartitions: -1, ReplicationFactor: -1, Err: faultf(ErrInvalidRequest, "the request names topic %s more than once", t.Topic)})
 			}
 		case t.Topic == MetadataTopic:
@@ -60,9 +64,9 @@ func (c *Controller) CreateTopics(at At, req *kmsg.CreateTopicsRequest) Result {
 			}
 			reply.Topics = append(reply.Topics, out)
 		}
-	}
-	if len(o.recs) > MaxRecordsPerRequest {
-		return failed(faultf(ErrPolicyViolation, "the request needs %d records, at most %d are possible", len(o.recs), MaxRecordsPerRequest))
+		if len(o.recs) > MaxRecordsPerRequest {
+			return failed(errTooManyRecords)
+		}
 	}
 	reply.Topics = append(reply.Topics, refused...)
 	if req.ValidateOnly {
@@ -364,9 +368,9 @@ func (c *Controller) CreatePartitions(at At, req *kmsg.CreatePartitionsRequest) 
 		if t := &req.Topics[i]; count[t.Topic] == 1 {
 			done = append(done, GrownTopic{t.Topic, o.growOne(t)})
 		}
-	}
-	if len(o.recs) > MaxRecordsPerRequest {
-		return failed(faultf(ErrPolicyViolation, "the request needs %d records, at most %d are possible", len(o.recs), MaxRecordsPerRequest))
+		if len(o.recs) > MaxRecordsPerRequest {
+			return failed(errTooManyRecords)
+		}
 	}
 	reply.Topics = append(done, reply.Topics...)
 	if req.ValidateOnly {

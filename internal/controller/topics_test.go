@@ -235,6 +235,11 @@ func TestM048_delete_topics_and_create_partitions(t *testing.T) {
 			t.Errorf("%+v: %v", x, err)
 		}
 	}
+	grow.ValidateOnly = true
+	if r := k.c.CreatePartitions(k.at(), grow); len(r.Records) > 0 || r.Reply.(CreatePartitionsReply).Topics[0].Err != nil {
+		t.Errorf("only validated: %+v", r)
+	}
+	grow.ValidateOnly = false
 	k.must(k.c.CreatePartitions(k.at(), grow))
 	if p := k.partition("c", 1); !slices.Equal(p.Replicas, []int32{2, 1}) || p.Leader != 2 {
 		t.Errorf("%+v", p)
