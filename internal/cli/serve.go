@@ -2,9 +2,7 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -16,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stelelog/stele/internal/config"
+	"github.com/stelelog/stele/internal/telemetry"
 )
 
 type serveOptions struct {
@@ -86,9 +85,9 @@ func (e *env) serve(ctx context.Context, o serveOptions) error {
 	if err != nil {
 		return err
 	}
-	logger, err := newLogger(e.err, o.logFormat, o.logLevel)
+	logger, err := telemetry.NewLogger(e.err, o.logFormat, o.logLevel)
 	if err != nil {
-		return err
+		return usageError{err}
 	}
 	for _, w := range warnings {
 		logger.Warn("setting", "source", w.Source, "name", w.Name, "cause", w.Message)
@@ -151,19 +150,4 @@ func (n *node) announce() {
 	for _, l := range n.config.ControllerListeners() {
 		n.logger.Info("controller listener", "name", l.Name, "bound", fmt.Sprint(n.server.Addr(l.Name)))
 	}
-}
-
-func newLogger(out interface{ Write([]byte) (int, error) }, format, level string) (*slog.Logger, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(strings.ToUpper(level))); err != nil {
-		return nil, usageError{errors.New("--log-level " + level + ": use debug, info, warn or error")}
-	}
-	options := &slog.HandlerOptions{Level: l}
-	switch format {
-	case "text":
-		return slog.New(slog.NewTextHandler(out, options)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(out, options)), nil
-	}
-	return nil, usageError{errors.New("--log-format " + format + ": use text or json")}
 }

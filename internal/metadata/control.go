@@ -9,10 +9,8 @@ import (
 // ControlType is the type in the key of a control record.
 type ControlType int16
 
-// Control record types. Abort and Commit stand in transactional logs, the rest in the metadata log.
+// Control record types of the metadata log; 0 and 1 are those of transactions.
 const (
-	ControlAbort          ControlType = 0
-	ControlCommit         ControlType = 1
 	ControlLeaderChange   ControlType = 2
 	ControlSnapshotHeader ControlType = 3
 	ControlSnapshotFooter ControlType = 4

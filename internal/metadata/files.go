@@ -8,13 +8,6 @@ import (
 	"github.com/stelelog/stele/internal/config"
 )
 
-// Names of the files beside logs.
-const (
-	MetaPropertiesFile      = "meta.properties"
-	QuorumStateFile         = "quorum-state"
-	BootstrapCheckpointFile = "bootstrap.checkpoint"
-)
-
 // MetaProperties says to which cluster and node a log directory belongs. Absent values are nil or the zero id.
 type MetaProperties struct {
 	// Version is 1, or 0 for directories of a cluster that once had ZooKeeper.

@@ -166,7 +166,7 @@ func TestM010_kafka_log_and_snapshots(t *testing.T) {
 // Kafka's meta.properties and quorum-state are read, and written so that they say the same.
 func TestM009_kafka_side_files(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(kafkaDir, MetaPropertiesFile))
+	text, err := os.ReadFile(filepath.Join(kafkaDir, "meta.properties"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestM009_kafka_side_files(t *testing.T) {
 	if again, err := ParseMetaProperties(m.Format()); err != nil || again.DirectoryID != m.DirectoryID || *again.NodeID != 1 {
 		t.Fatalf("%+v %v", again, err)
 	}
-	text, err = os.ReadFile(filepath.Join(kafkaDir, "__cluster_metadata-0", QuorumStateFile))
+	text, err = os.ReadFile(filepath.Join(kafkaDir, "__cluster_metadata-0", "quorum-state"))
 	if err != nil {
 		t.Fatal(err)
 	}

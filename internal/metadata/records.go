@@ -412,8 +412,5 @@ func DecodeRecord(b []byte) (rec Record, version int16, err error) {
 	return p.Interface().(Record), int16(v), nil
 }
 
-// MaxRecordVersion is the newest version of a kind of record.
-func MaxRecordVersion(rec Record) int16 { return schemas[rec.RecordKey()].maxVersion }
-
 // RecordName is the name of a record's kind, for logs and dumps.
 func RecordName(rec Record) string { return schemas[rec.RecordKey()].name }

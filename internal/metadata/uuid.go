@@ -21,8 +21,6 @@ var (
 	DirUnassigned = UUID{15: 1}
 	// DirLost: the replica is in some directory that is offline.
 	DirLost = UUID{15: 2}
-	// MetadataTopicID is the id of __cluster_metadata.
-	MetadataTopicID = UUID{15: 1}
 )
 
 // String is the URL-safe base64 text without padding, 22 characters.
