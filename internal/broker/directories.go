@@ -151,6 +151,9 @@ func emptyOrUnfinished(fsys vfs.FS, dir string) error {
 	if err != nil {
 		return &DirectoryError{Dir: dir, Reason: "cannot be read", Err: err}
 	}
+	if used := filepath.Join(dir, quorum.TopicName+"-0"); slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == filepath.Base(used) }) && everUsed(fsys, used) {
+		return &DirectoryError{Dir: dir, Reason: fmt.Sprintf("it holds a metadata log but no %s: do not empty it, restore that file (version=1, and cluster.id, node.id and directory.id as they were)", metaPropertiesName)}
+	}
 	for _, entry := range entries {
 		name := entry.Name()
 		switch {

@@ -113,6 +113,18 @@ func TestM003_directory_ids(t *testing.T) {
 	refuses(t, dir, nil, "meta.properties", "AAAAAAAAAAAAAAAAAAAAAw", "reserved")
 }
 
+// A directory that lost only its meta.properties holds somebody's data: the refusal says to restore the file, and
+// not to empty the directory.
+func TestLostMetaPropertiesIsNoReasonToEmptyADirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	format(t, dir)
+	if err := os.Remove(filepath.Join(dir, "meta.properties")); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, dir, nil, "do not empty it", "restore that file")
+}
+
 // M-003: The metadata directory of a voter that lost its directory.id gets one back: its own, since under another
 // it would be a stranger to its quorum. The node starts.
 func TestM003_directory_id_of_a_voter(t *testing.T) {
