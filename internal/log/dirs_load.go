@@ -73,6 +73,8 @@ var notLogs = map[string]bool{"remote-log-index-cache": true, "__cluster_metadat
 // two directories is an error.
 func (d *Dirs) Load(ctx context.Context, judge func(tp TopicPartition, topicID [16]byte) Verdict) (failed map[TopicPartition]error, err error) {
 	failed = map[TopicPartition]error{}
+	start := d.o.Now()
+	clean := true
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var fatal error
@@ -85,6 +87,7 @@ func (d *Dirs) Load(ctx context.Context, judge func(tp TopicPartition, topicID [
 			d.MarkOffline(ld.path, err)
 			continue
 		}
+		clean = clean && ld.clean
 		names := make(chan string, len(entries))
 		for _, e := range entries {
 			if e.IsDir() && !notLogs[e.Name()] {
@@ -119,7 +122,11 @@ func (d *Dirs) Load(ctx context.Context, judge func(tp TopicPartition, topicID [
 	}
 	d.mu.Lock()
 	d.loaded = fatal == nil
+	loaded := len(d.logs)
 	d.mu.Unlock()
+	if loaded+len(failed) > 0 {
+		d.o.Logger.Info("logs loaded", "logs", loaded, "failed", len(failed), "cleanStop", clean, "took", d.o.Now().Sub(start).Round(time.Microsecond).String())
+	}
 	return failed, fatal
 }
 
