@@ -3,15 +3,15 @@ package config
 // acceptedDefs are settings of Kafka's that no other part of the table speaks of. Most have no effect here: they
 // are accepted, and described with Kafka's default.
 var acceptedDefs = []Def{
-	{Name: "alter.log.dirs.replication.quota.window.num", Type: Int, Default: new("11"), Doc: "Samples kept for the quota of moves between log directories."},
-	{Name: "alter.log.dirs.replication.quota.window.size.seconds", Type: Int, Default: new("1"), Doc: "Length of a sample for the quota of moves between log directories."},
+	{Name: "alter.log.dirs.replication.quota.window.num", Type: Int, Default: new("11"), Accepted: true, Doc: "Samples kept for the quota of moves between log directories."},
+	{Name: "alter.log.dirs.replication.quota.window.size.seconds", Type: Int, Default: new("1"), Accepted: true, Doc: "Length of a sample for the quota of moves between log directories."},
 	{Name: "config.providers", Type: List, Default: new(""), Scope: PerBroker, Accepted: true, Doc: "Known for compatibility; no effect."},
-	{Name: "controller.socket.timeout.ms", Type: Int, Default: new("30000"), Doc: "Longest wait for an answer on the channel to the controller."},
+	{Name: "controller.socket.timeout.ms", Type: Int, Default: new("30000"), Accepted: true, Doc: "Longest wait for an answer on the channel to the controller."},
 	{Name: "errors.deadletterqueue.auto.create.topics.enable", Type: Boolean, Default: new("false"), Scope: ClusterWide, Accepted: true, Doc: "Setting of dead letter queues of share groups."},
 	{Name: "errors.deadletterqueue.topic.name.prefix", Type: String, Default: new("dlq."), Scope: ClusterWide, Accepted: true, Doc: "Setting of dead letter queues of share groups."},
 	{Name: "group.consumer.assignment.interval.ms", Type: Int, Default: new("1000"), Scope: ClusterWide, Doc: "Default of the group setting consumer.assignment.interval.ms."},
-	{Name: "group.consumer.max.assignment.interval.ms", Type: Int, Default: new("15000"), Doc: "Largest consumer.assignment.interval.ms of a group."},
-	{Name: "group.consumer.min.assignment.interval.ms", Type: Int, Default: new("0"), Doc: "Smallest consumer.assignment.interval.ms of a group."},
+	{Name: "group.consumer.max.assignment.interval.ms", Type: Int, Default: new("15000"), Accepted: true, Doc: "Largest consumer.assignment.interval.ms of a group."},
+	{Name: "group.consumer.min.assignment.interval.ms", Type: Int, Default: new("0"), Accepted: true, Doc: "Smallest consumer.assignment.interval.ms of a group."},
 	{Name: "group.coordinator.background.threads", Type: Int, Default: new("2"), Accepted: true, Doc: "Known for compatibility; no effect."},
 	{Name: "group.coordinator.cached.buffer.max.bytes", Type: Int, Default: new("1048588"), Scope: ClusterWide, Accepted: true, Doc: "Known for compatibility; no effect."},
 	{Name: "group.share.assignment.interval.ms", Type: Int, Default: new("1000"), Scope: ClusterWide, Accepted: true, Doc: "Setting of share groups."},

@@ -67,7 +67,8 @@ type Def struct {
 	Doc     string
 	// Internal settings are known and parsed but not listed.
 	Internal bool
-	// Accepted marks a setting of Kafka's that Stele knows and describes, and that has no effect here.
+	// Accepted marks a setting of Kafka's that Stele knows and describes, and that has no effect here: it means
+	// nothing to Stele, or the part that it is for is not there yet.
 	Accepted bool
 	// Alternates are other names of the same setting, tried in order when this one is not set.
 	Alternates []Alternate
