@@ -457,7 +457,7 @@ func (r *runner) commit() {
 	for {
 		hw := r.partition.HighWatermark()
 		r.shard.Committed(min(hw, r.end))
-		if len(r.inFlight) == 0 || r.inFlight[0].last >= hw {
+		if len(r.inFlight) == 0 || r.inFlight[0].last >= hw && !mutantAnswersUncommitted {
 			return
 		}
 		b := r.inFlight[0]

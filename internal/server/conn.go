@@ -234,7 +234,7 @@ func (c *conn) enter(produce bool) (muted time.Duration, ok bool) {
 		return wait, false
 	}
 	if c.inFlight > 0 {
-		overlap := produce && c.onlyWrite && c.inFlight < c.srv.opts.MaxInFlight && c.held < c.srv.opts.MaxInFlightBytes
+		overlap := produce && (c.onlyWrite || mutantProduceOvertakes) && c.inFlight < c.srv.opts.MaxInFlight && c.held < c.srv.opts.MaxInFlightBytes
 		if !overlap {
 			return 0, false
 		}

@@ -375,10 +375,6 @@ func (ctx *fetchContext) include(f fetched) bool {
 		return false
 	}
 	p.sent = next
-	if f.failed {
-		// An error is told each time it is met: what was told before it no longer holds.
-		p.sent = neverSent
-	}
 	if f.bytes > 0 {
 		s.order.MoveToBack(e)
 	}

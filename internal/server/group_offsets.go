@@ -37,11 +37,7 @@ func (a *brokerAPI) offsetCommit(r *Request, req *kmsg.OffsetCommitRequest) *kms
 				err = kerr.GroupAuthorizationFailed
 			}
 			if refused[i][k] = err; err == nil {
-				p := topic.Partitions[k]
-				if req.Version < 6 {
-					p.LeaderEpoch = -1
-				}
-				kept.Partitions = append(kept.Partitions, p)
+				kept.Partitions = append(kept.Partitions, topic.Partitions[k])
 			}
 		}
 		if len(kept.Partitions) > 0 {

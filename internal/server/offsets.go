@@ -24,12 +24,8 @@ func (a *brokerAPI) listOffsets(r *Request, req *kmsg.ListOffsetsRequest) *kmsg.
 		}
 		for k := range topic.Partitions {
 			p := &topic.Partitions[k]
-			epoch := p.CurrentLeaderEpoch
-			if req.Version < 4 {
-				epoch = -1
-			}
 			query.Partitions = append(query.Partitions, replica.ListOffsetsPartition{
-				Topic: topic.Topic, Partition: p.Partition, CurrentLeaderEpoch: epoch, Timestamp: p.Timestamp,
+				Topic: topic.Topic, Partition: p.Partition, CurrentLeaderEpoch: p.CurrentLeaderEpoch, Timestamp: p.Timestamp,
 			})
 		}
 	}

@@ -14,6 +14,8 @@ mutants='
 group-commit-keeps-clock    ./internal/group ./test/sim
 group-generation-unchecked  ./internal/group ./test/sim
 group-revert-forgets-one    ./internal/group ./test/sim
+coordinator-answers-uncommitted ./internal/coordinator
+server-produce-overtakes    ./internal/server
 log-cuts-under-readers      ./internal/log
 record-deltas-unchecked     ./internal/record
 replica-joiner-uncounted    ./internal/replica
