@@ -29,22 +29,35 @@ func under(path string, rooms ...string) bool {
 	return slices.ContainsFunc(rooms, func(room string) bool { return strings.HasPrefix(path, room+"/") })
 }
 
+// pure says that a file belongs to a state machine or a format: what it does follows from its arguments alone.
+func pure(path string) bool {
+	return !isTest(path) && under(path, "internal/controller", "internal/group", "internal/txn", "internal/metadata", "internal/record", "internal/epoch")
+}
+
 var rules = []rule{
 	{
 		name:    "clock in a pure room",
-		pattern: regexp.MustCompile(`\btime\.(Now|Since|Until|After|AfterFunc|NewTimer|NewTicker|Tick)\(`),
-		in: func(p string) bool {
-			return !isTest(p) && under(p, "internal/controller", "internal/group", "internal/txn", "internal/metadata", "internal/record", "internal/epoch")
-		},
+		pattern: regexp.MustCompile(`\btime\.(Now|Since|Until|After|AfterFunc|NewTimer|NewTicker|Tick)\b`),
+		in:      pure,
 		instead: "take `now time.Time` as an argument; deadlines are data (NextDeadline, Tick)",
 	},
 	{
 		name:    "goroutine in a pure room",
-		pattern: regexp.MustCompile(`^\s*go (func\b|[a-zA-Z_.]+\()`),
-		in: func(p string) bool {
-			return !isTest(p) && under(p, "internal/controller", "internal/group", "internal/txn", "internal/metadata", "internal/record", "internal/epoch")
-		},
+		pattern: regexp.MustCompile(`^\s*go (func\b|[a-zA-Z_.]+\()|\.Go\(`),
+		in:      pure,
 		instead: "return effects and let the runtime around the state machine do the IO",
+	},
+	{
+		name:    "chance in a pure room",
+		pattern: regexp.MustCompile(`(^|[^.\w])rand\.(Int|Uint|Float|Norm|Exp|Perm|Shuffle|N\b|Read|Text)\w*`),
+		in:      pure,
+		instead: "draw from the *rand.Rand in the options, so that a seed replays the run",
+	},
+	{
+		name:    "operating system in a pure room",
+		pattern: regexp.MustCompile(`^\s*(import )?(_ )?"(os|os/.*|syscall|golang.org/x/sys/.*)"`),
+		in:      func(p string) bool { return pure(p) && filepath.Base(p) != "mutant_on.go" }, // reads which bug is planted
+		instead: "take what is needed as an argument",
 	},
 	{
 		name:    "file access past the seam",
