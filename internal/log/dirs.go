@@ -387,6 +387,11 @@ func (d *Dirs) Create(tp TopicPartition, topicID [16]byte, c Config, path string
 		ld.mu.Lock()
 		ld.unopened[tp] = true // until it is open its positions stay
 		ld.mu.Unlock()
+		if _, unreadable := ReadPartitionMetadata(d.o.FS, dir); unreadable != nil {
+			if err := checkUnidentified(d.o.FS, dir, topicID, unreadable); err != nil {
+				return nil, d.reportOpen(ld, err)
+			}
+		}
 	}
 	l, err := Open(d.options(ld, tp, dir, topicID, c))
 	if err != nil {

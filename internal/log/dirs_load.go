@@ -29,6 +29,10 @@ type Verdict struct {
 	Config Config
 	// Reason says why not.
 	Reason string
+	// TopicID is the id this broker's partition of that name has, when only a directory without a readable id keeps
+	// the two apart; all zero otherwise. Records in such a directory may be the partition's: they are neither taken
+	// for it nor put aside for an empty log, the partition fails instead.
+	TopicID [16]byte
 }
 
 var suffixed = regexp.MustCompile(`^(.+)-(\d+)\.([0-9a-f]{32})-(delete|stray|future)$`)
@@ -153,12 +157,20 @@ func (d *Dirs) loadDir(ld *logDir, name string, judge func(TopicPartition, [16]b
 		d.o.Logger.Warn("directory left alone", "dir", path)
 		return tp, nil
 	}
-	id, err := ReadPartitionMetadata(d.o.FS, path)
-	if err != nil {
-		id = [16]byte{} // missing, or not readable: only the judge can tell whose it is
+	id, unreadable := ReadPartitionMetadata(d.o.FS, path)
+	if unreadable != nil {
+		id = [16]byte{} // only the judge can tell whose it may be
 	}
 	v := judge(tp, id)
 	if !v.Keep {
+		if unreadable != nil && v.TopicID != ([16]byte{}) {
+			if err := checkUnidentified(d.o.FS, path, v.TopicID, unreadable); err != nil {
+				ld.mu.Lock()
+				ld.unopened[tp] = true
+				ld.mu.Unlock()
+				return tp, d.reportOpen(ld, err)
+			}
+		}
 		return tp, d.stray(ld, tp, path, v.Reason)
 	}
 	l, err := Open(d.options(ld, tp, path, id, v.Config))

@@ -69,3 +69,29 @@ func ensurePartitionMetadata(fsys vfs.FS, dir string, id [16]byte) error {
 	}
 	return nil
 }
+
+// checkUnidentified answers a *CorruptError when dir, whose topic id could not be read because of cause, holds records:
+// a crash does not leave that (the id is on disk before the first record), so they may be those of the topic with id,
+// or of an older one of its name. Without records it answers nil; an IO error is a *StorageError.
+func checkUnidentified(fsys vfs.FS, dir string, id [16]byte, cause error) error {
+	names, err := fileNames(fsys, dir)
+	if err != nil {
+		return &StorageError{Dir: filepath.Dir(dir), Op: "list " + dir, Err: err, Offline: true}
+	}
+	for _, n := range names {
+		o, ok := fileOffset(n)
+		if !ok || n != logName(o) {
+			continue
+		}
+		info, err := fsys.Stat(filepath.Join(dir, n))
+		if err != nil {
+			return &StorageError{Dir: filepath.Dir(dir), Op: "stat " + n + " in " + dir, Err: err, Offline: true}
+		}
+		if info.Size() > 0 {
+			return &CorruptError{Dir: dir, Segment: PartitionMetadataName, Offset: o, Err: fmt.Errorf(
+				"%w; there are records, so nothing is opened or put aside: if they are those of topic id %s write %q into the file, else move the directory away, and start again",
+				cause, base64.RawURLEncoding.EncodeToString(id[:]), formatPartitionMetadata(id))}
+		}
+	}
+	return nil
+}

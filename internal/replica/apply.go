@@ -42,7 +42,11 @@ func (m *Manager) judge(img *metadata.Image, tp log.TopicPartition, id [16]byte)
 	t, ok := img.Topic(tp.Topic)
 	switch {
 	case id == [16]byte{}:
-		return log.Verdict{Reason: "no topic id"}
+		v := log.Verdict{Reason: "no topic id"}
+		if state, found := img.Partition(tp.Topic, tp.Partition); found && slices.Contains(state.Replicas, m.o.BrokerID) {
+			v.TopicID = t.ID
+		}
+		return v
 	case !ok || t.ID != id:
 		return log.Verdict{Reason: "no such topic"}
 	}

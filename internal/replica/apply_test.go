@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -102,6 +103,53 @@ func TestStraysAreRenamed(t *testing.T) {
 	}
 	if strays != 2 {
 		t.Errorf("%d strays among %v", strays, entries)
+	}
+}
+
+// TestRecordsWithoutTopicID: a directory whose partition.metadata is damaged or gone, and that bears the name of a
+// partition of this broker, is neither renamed away for an empty log nor taken for the partition: the partition is
+// lost, its files stay, and with the file as the error has it the records are back. Without records there is nothing
+// to keep apart.
+func TestRecordsWithoutTopicID(t *testing.T) {
+	t.Parallel()
+	const file = "/data/t-0/" + log.PartitionMetadataName
+	for name, damage := range map[string]func(n *node) error{
+		"gone":  func(n *node) error { return n.fs.Remove(file) },
+		"empty": func(n *node) error { return vfs.WriteFileAtomic(n.fs, file, nil) },
+		"noise": func(n *node) error { return vfs.WriteFileAtomic(n.fs, file, []byte("version: 0\ntopic_id: AAAA")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			n.create("t", 1)
+			n.create("empty", 1)
+			n.mustProduce("t", 3)
+			good, err := vfs.ReadFile(n.fs, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := n.fs.Remove("/data/empty-0/" + log.PartitionMetadataName); err != nil {
+				t.Fatal(err)
+			}
+			if err := damage(n); err != nil {
+				t.Fatal(err)
+			}
+			n.restart()
+			var corrupt *log.CorruptError
+			if _, err := n.m.Partition("t", 0); !errors.As(err, &corrupt) || !strings.Contains(err.Error(), fmt.Sprintf("%q", good)) {
+				t.Errorf("%v, want the bytes %q among the words", err, good)
+			}
+			if pos := n.partition("empty").Positions(); pos.End != 0 {
+				t.Errorf("%+v", pos)
+			}
+			if err := vfs.WriteFileAtomic(n.fs, file, good); err != nil {
+				t.Fatal(err)
+			}
+			n.restart()
+			if pos := n.partition("t").Positions(); pos.End != 3 {
+				t.Errorf("%+v", pos)
+			}
+		})
 	}
 }
 
