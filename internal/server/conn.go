@@ -311,6 +311,9 @@ func (c *conn) receive(size int, cost int64) (*Request, error) {
 // peekFirst waits until the first bytes of a large body are there.
 func (c *conn) peekFirst() error {
 	_ = c.nc.SetReadDeadline(time.Now().Add(c.srv.opts.MaxIdle))
+	if c.handling.Err() != nil {
+		return context.Cause(c.handling) // the deadline that drain set may just have been overwritten
+	}
 	_, err := c.r.Peek(firstBytes)
 	if errors.Is(err, io.EOF) {
 		c.srv.peerClosed(c)
