@@ -162,13 +162,14 @@ func (c *client) createTopic(name string, partitions int, settings ...string) to
 	return made
 }
 
-// led waits until Metadata shows that all partitions are led, and each answers.
+// led waits until Metadata shows that all partitions are led, and each answers. One that is named by its id too is
+// not taken for an earlier topic of its name, which may be shown for a moment.
 func (c *client) led(tp topic, partitions int) {
 	c.t.Helper()
 	var last kmsg.MetadataResponseTopic
 	for deadline := time.Now().Add(patience); ; {
 		last = c.metadata(tp)
-		ready := last.ErrorCode == 0 && len(last.Partitions) == partitions
+		ready := last.ErrorCode == 0 && len(last.Partitions) == partitions && (tp.id == [16]byte{} || last.TopicID == tp.id)
 		for i := 0; ready && i < partitions; i++ {
 			p := last.Partitions[i]
 			ready = p.ErrorCode == 0 && p.Leader >= 0 && c.offset(4, tp, p.Partition, -1, p.LeaderEpoch).ErrorCode == 0
@@ -188,7 +189,7 @@ func (c *client) metadata(tp topic) kmsg.MetadataResponseTopic {
 	wanted := kmsg.NewMetadataRequestTopic()
 	wanted.Topic = &tp.name
 	req.Topics = append(req.Topics, wanted)
-	return do[*kmsg.MetadataResponse](c, 9, req).Topics[0]
+	return do[*kmsg.MetadataResponse](c, 12, req).Topics[0]
 }
 
 // leaderEpoch is what Metadata says of partition 0, once it is led.
