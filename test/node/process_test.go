@@ -95,9 +95,10 @@ func shared(t testing.TB) *node {
 	if target := os.Getenv("STELE_NODE_TARGET"); target != "" {
 		return &node{addr: target}
 	}
+	stele := built(t) // outside: a test that ends inside would leave nothing to those after it
 	common.once.Do(func() {
 		n := &node{dir: filepath.Join(buildDir, "data")}
-		if common.err = n.launch(built(t)); common.err == nil {
+		if common.err = n.launch(stele); common.err == nil {
 			common.n = n
 		}
 	})
