@@ -522,7 +522,12 @@ func TestVerify(t *testing.T) {
 			x.put(timeName(0), unhex("0000000000000001 00000003"))
 			return timeName(0)
 		},
-		"snapshot": func(x *tester) string { x.put(snapshotName(60), []byte{1}); return snapshotName(60) },
+		"topic id": func(x *tester) string {
+			x.put(PartitionMetadataName, []byte("version: 0\n"))
+			return PartitionMetadataName
+		},
+		"no topic id": func(x *tester) string { x.remove(PartitionMetadataName); return PartitionMetadataName },
+		"snapshot":    func(x *tester) string { x.put(snapshotName(60), []byte{1}); return snapshotName(60) },
 		"epochs": func(x *tester) string {
 			x.put("leader-epoch-checkpoint", []byte("0\n1\n0 0\n"))
 			return "leader-epoch-checkpoint"

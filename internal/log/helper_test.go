@@ -41,7 +41,7 @@ type tester struct {
 
 func newTester(t failer, cfg Config) *tester {
 	m := vfs.NewMem()
-	x := &tester{t: t, fs: m, mem: m, dir: "/data/t-0", cfg: cfg, now: time.UnixMilli(ts0)}
+	x := &tester{t: t, fs: m, mem: m, dir: "/data/t-0", cfg: cfg, now: time.UnixMilli(ts0), topic: topicID}
 	m.SetClock(func() time.Time { return x.now })
 	if err := m.MkdirAll("/data", 0o755); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
@@ -27,8 +28,8 @@ func (p Problem) String() string {
 }
 
 // Verify checks a partition's directory that no process has open: every batch's bytes, that offsets rise and epochs
-// never fall, that indexes, producer snapshots and the epoch checkpoint agree with the batches. The error is the
-// disk's; what is wrong with the content is in the answer.
+// never fall, that indexes, producer snapshots and the epoch checkpoint agree with the batches, and that
+// records have a topic id. The error is the disk's; what is wrong with the content is in the answer.
 func Verify(fsys vfs.FS, dir string) ([]Problem, error) {
 	names, err := fileNames(fsys, dir)
 	if err != nil {
@@ -51,7 +52,7 @@ func Verify(fsys vfs.FS, dir string) ([]Problem, error) {
 	if err := v.epochs(); err != nil {
 		return v.problems, err
 	}
-	return v.problems, nil
+	return v.problems, v.topicID()
 }
 
 type verifier struct {
@@ -216,6 +217,23 @@ func (v *verifier) epochs() error {
 			continue // below the log start, perhaps: the bytes go with the segment
 		}
 		v.found(epoch.CheckpointName, e.StartOffset, "batches have leader epoch %d, the checkpoint says %v", e.Epoch, c)
+	}
+	return nil
+}
+
+// topicID reads partition.metadata; without it, or with a damaged one, nobody can tell whose the records are.
+func (v *verifier) topicID() error {
+	_, err := ReadPartitionMetadata(v.fs, v.dir)
+	var disk *fs.PathError
+	switch {
+	case err == nil || v.batches == 0:
+		return nil
+	case isNotExist(err):
+		v.found(PartitionMetadataName, -1, "is missing")
+	case errors.As(err, &disk):
+		return err
+	default:
+		v.found(PartitionMetadataName, -1, "%v", strings.TrimPrefix(err.Error(), PartitionMetadataName+": "))
 	}
 	return nil
 }
