@@ -13,7 +13,7 @@ const (
 	EventTruncated       EventKind = iota // end offset moved back: From the old, To the new one
 	EventStartedAt                        // everything dropped, the log starts over at To
 	EventLogStartMoved                    // From, To
-	EventRecovered                        // an unclean stop: Bytes were cut off the end, which is To
+	EventRecovered                        // at open: Bytes were cut off the end, which is To; From is higher when checkpoints had seen more
 	EventRebuilt                          // a lost or damaged index, snapshot or checkpoint was rebuilt (Cause says which)
 	EventSegmentRolled                    // To is the new segment's base offset
 	EventSegmentsDeleted                  // From, To: the offsets that went

@@ -67,7 +67,6 @@ func (d *loader) closeFiles() {
 }
 
 func (d *loader) load() error {
-	l := d.l
 	if err := d.prepareDir(); err != nil {
 		return err
 	}
@@ -95,11 +94,34 @@ func (d *loader) load() error {
 	if err := d.install(); err != nil {
 		return err
 	}
-	if d.dropped > 0 {
-		l.event(Event{Kind: EventRecovered, From: l.leo, To: l.leo, Bytes: d.dropped,
-			Cause: fmt.Sprintf("%d bytes after the last whole batch dropped", d.dropped)})
-	}
+	d.tellLost()
 	return nil
+}
+
+// tellLost says what the log has no more: bytes that were cut off its end, and offsets that the checkpoints have seen.
+// The latter is all that tells of a segment's file that is gone or was emptied.
+func (d *loader) tellLost() {
+	l := d.l
+	e := Event{Kind: EventRecovered, From: l.leo, To: l.leo, Bytes: d.dropped}
+	if d.dropped > 0 {
+		e.Cause = fmt.Sprintf("%d bytes after the last whole batch dropped", d.dropped)
+	}
+	for _, c := range []struct {
+		name   string
+		offset int64
+	}{{"recovery point", l.o.RecoveryPoint}, {"high watermark", l.o.HighWatermark}} {
+		if c.offset <= l.leo {
+			continue
+		}
+		e.From = max(e.From, c.offset)
+		if e.Cause != "" {
+			e.Cause += "; "
+		}
+		e.Cause += fmt.Sprintf("the log ends below its last %s, %d", c.name, c.offset)
+	}
+	if e.Cause != "" {
+		l.event(e)
+	}
 }
 
 // prepareDir makes the directory, sweeps it, and writes partition.metadata.

@@ -436,6 +436,36 @@ func TestDamageBelowTheRecoveryPoint(t *testing.T) {
 	}
 }
 
+// A log whose last segment is gone or empty opens with what is left, and says which offsets the checkpoints had seen:
+// nothing else in the directory tells.
+func TestLostTailIsTold(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]func(x *tester){
+		"gone":  func(x *tester) { x.remove(logName(200)) },
+		"empty": func(x *tester) { x.put(logName(200), nil) },
+		"none":  func(x *tester) {},
+	} {
+		for _, wasClean := range []bool{true, false} {
+			x := threeSegments(t).close()
+			damage(x)
+			x.open(func(o *Options) { o.RecoveryPoint, o.HighWatermark, o.Clean = 220, 250, wasClean })
+			want, told := int64(250), ""
+			if name != "none" {
+				want, told = 200, "log recovered: t-0 from 250 to 200, leader epoch 0: the log ends below its last recovery point, 220; the log ends below its last high watermark, 250"
+			}
+			got := ""
+			for _, e := range x.events {
+				if e.Kind == EventRecovered {
+					got += e.String()
+				}
+			}
+			if x.leo() != want || got != told {
+				t.Errorf("%s, clean %v: end %d, want %d; told %q, want %q", name, wasClean, x.leo(), want, got, told)
+			}
+		}
+	}
+}
+
 // After an unclean stop a sound batch that does not follow the one before it ends the log, like damage.
 func TestRecoveryEndsAtABatchThatDoesNotFollow(t *testing.T) {
 	t.Parallel()
