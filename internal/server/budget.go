@@ -40,6 +40,7 @@ type Grant struct {
 	budget *Budget
 	lane   *lane
 	n      int64
+	alone  bool // it may take more than there is for large requests in all
 }
 
 // TooCostlyError reports a request that may decode to more memory than the whole budget has.
@@ -71,8 +72,8 @@ func (b *Budget) Take(ctx context.Context, n int64) (Grant, error) {
 	if n <= smallRequest {
 		l = &b.small
 	}
-	n = min(n, l.capacity)
-	g := Grant{budget: b, lane: l, n: n}
+	g := Grant{budget: b, lane: l, n: min(n, l.capacity), alone: n > l.capacity}
+	n = g.n
 	b.mu.Lock()
 	if l.waiting.Len() == 0 && l.used+n <= l.capacity {
 		l.used += n

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -293,6 +294,9 @@ func (c *conn) receive(size int, cost int64) (*Request, error) {
 	c.mu.Lock()
 	c.held += size
 	c.mu.Unlock()
+	if grant.alone {
+		runtime.GC() // what was given back is still garbage, and this may be as much again
+	}
 	h, rest, err := wire.DecodeRequestHeader(body.B, &c.names)
 	if err == nil {
 		r.Key, r.Version, r.CorrelationID, r.ClientID = h.Key, h.Version, h.CorrelationID, h.ClientID

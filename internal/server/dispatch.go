@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -80,6 +81,10 @@ func (r *Request) ReleaseBody() {
 		r.body.Release()
 	}
 	r.body = nil
+	if r.grant.alone && r.Msg != nil {
+		r.Msg, r.resp = nil, Response{}
+		runtime.GC() // the next one is let in when this one's memory is free, not only unused
+	}
 	r.grant.Release()
 }
 
