@@ -152,7 +152,7 @@ func (n *node) listen() error {
 		return err
 	}
 	n.onUnwind(func() {
-		drain, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		drain, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if err := n.server.Shutdown(drain); err != nil {
 			n.logger.Warn("connections were cut off", "cause", err)

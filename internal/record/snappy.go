@@ -30,6 +30,7 @@ type snappyReader struct {
 	done   bool // the bare block has been decoded
 	max    int64
 	buf    []byte
+	turn   largeTurn
 }
 
 var snappyReaders = sync.Pool{New: func() any { return new(snappyReader) }}
@@ -90,6 +91,7 @@ func (r *snappyReader) decode(block []byte) ([]byte, error) {
 	if int64(size) > r.max {
 		return nil, errTooMuchData
 	}
+	r.turn.take(uint64(size))
 	r.buf = grow(r.buf, size)
 	return snappy.Decode(r.buf, block)
 }
@@ -98,6 +100,7 @@ func (r *snappyReader) release() {
 	if cap(r.buf) > maxPooledBlock {
 		r.buf = nil
 	}
+	r.turn.release()
 	*r = snappyReader{buf: r.buf}
 	snappyReaders.Put(r)
 }

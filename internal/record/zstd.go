@@ -136,6 +136,7 @@ type zstdReader struct {
 	frame patchedReader
 	open  bool // dec is inside a frame
 	large bool // dec has held a window too large to keep
+	turn  largeTurn
 	err   error
 }
 
@@ -210,6 +211,7 @@ func (r *zstdReader) next() error {
 		}
 	}
 	r.large = r.large || f.window > zstdMaxPooledWindow
+	r.turn.take(f.window)
 	r.in = r.in[f.size:]
 	r.open = true
 	return r.dec.Reset(&r.frame)
@@ -219,8 +221,10 @@ func (r *zstdReader) release() {
 	r.in, r.frame = nil, patchedReader{}
 	if r.large || r.dec.Reset(nil) != nil {
 		r.dec.Close()
+		r.turn.release()
 		return
 	}
+	r.turn.release()
 	zstdReaders.Put(r)
 }
 
