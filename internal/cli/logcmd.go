@@ -65,7 +65,9 @@ func newLogVerify(e *env) *cobra.Command {
 		Short: "Check every invariant of a data directory or of one partition; status 1 if one does not hold",
 		Long: `Check a data directory, or the directory of one partition: every batch's bytes and
 records, that offsets rise and leader epochs never fall, and that indexes, producer
-snapshots and the epoch checkpoint agree with the batches.
+snapshots and the epoch checkpoint agree with the batches. What a start checks for
+itself is not looked at: meta.properties, the directory's own checkpoints, and the
+raft-state and snapshots beside the metadata log.
 
 The exit status is 0 when all of it holds and 1 when not; then each line names the
 file, the offset, and what is wrong. The directory is locked meanwhile:

@@ -12,7 +12,7 @@ const (
 	// memoryFloor is the collector's soft limit while little is alive. What requests may
 	// hold at once is bounded by queued.max.request.bytes; without a limit the collector
 	// would let as much garbage again pile up behind them.
-	memoryFloor = 144 << 20
+	memoryFloor = 128 << 20
 	// memoryLook is how often the limit is set anew.
 	memoryLook = 5 * time.Second
 )

@@ -14,7 +14,7 @@ const (
 	// zstd level and of everything smaller does not.
 	largeOutput = zstdWrittenWindow
 	// largeTotal is what those at work may hold together, in bytes; a larger one works alone.
-	largeTotal = 48 << 20
+	largeTotal = 32 << 20
 )
 
 var largeTurns = semaphore.NewWeighted(largeTotal)
