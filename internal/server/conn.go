@@ -102,7 +102,7 @@ func (c *conn) serve() {
 	stop()
 	c.kill(why)
 	_ = c.nc.Close() // nothing more is to be written; a failed close loses nothing
-	c.srv.log.Log(context.Background(), logLevel(why), "connection closed", "client", c.remote, "listener", c.ln.name, "cause", why)
+	c.srv.tellConn(logLevel(why), "connection closed", "client", c.remote, "listener", c.ln.name, "cause", why)
 }
 
 // endQueued ends the connection at once when the peer is gone; when the reader stopped because of what

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"syscall"
 	"time"
@@ -94,7 +95,7 @@ func (s *Server) admit(ln *listener, nc net.Conn) {
 	s.mu.Unlock()
 	if limit != "" {
 		s.metrics.connectionRefused(limit)
-		s.log.Info("connection refused", "listener", ln.name, "client", c.remote, "limit", limit, "value", value)
+		s.tellConn(slog.LevelInfo, "connection refused", "listener", ln.name, "client", c.remote, "limit", limit, "value", value)
 		c.kill(errShutdown)
 		_ = nc.Close() // it was never used
 		return

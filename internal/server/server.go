@@ -93,6 +93,7 @@ type Server struct {
 	log     *slog.Logger
 	budget  *Budget
 	metrics *metrics
+	lines   connLines
 
 	nextConn  atomic.Uint64
 	listeners []*listener
