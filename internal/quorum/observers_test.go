@@ -3,7 +3,9 @@ package quorum
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	iofs "io/fs"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -313,16 +315,26 @@ func TestM039_observer_from_nothing(t *testing.T) {
 		}
 	}
 	waitFor(t, h, func(s *Status) bool { return len(s.snapshots) > 0 })
-	p := fetchOne(t, h, fetchRequest(17, 1, 0, 0))
-	at := position{EndOffset: p.SnapshotID.EndOffset, Term: uint64(p.SnapshotID.Epoch)}
-	m := newMachine(newTestController(fs), nil, 0, quiet)
-	if err := m.load(fs, testDir, at); err != nil {
-		t.Fatal(err)
-	}
 	want := h.Committed()
-	for m.replayed <= want.Offset() {
-		p = fetchOne(t, h, fetchRequest(17, 1, m.replayed, 1))
-		if p.ErrorCode != 0 || len(p.RecordBatches) == 0 {
+	m := newMachine(newTestController(fs), nil, 0, quiet)
+	for epoch, loaded := int32(0), false; !loaded || m.replayed <= want.Offset(); {
+		p := fetchOne(t, h, fetchRequest(17, 1, m.replayed, epoch))
+		if p.SnapshotID.EndOffset >= 0 { // also when the log's start has moved past us meanwhile
+			m = newMachine(newTestController(fs), nil, 0, quiet)
+			err := m.load(fs, testDir, position{EndOffset: p.SnapshotID.EndOffset, Term: uint64(p.SnapshotID.Epoch)})
+			if errors.Is(err, iofs.ErrNotExist) {
+				continue // a newer one has taken its place
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			epoch, loaded = 1, true
+			continue
+		}
+		if p.ErrorCode == 0 && loaded && p.HighWatermark <= m.replayed {
+			continue // the image is there a moment before the high watermark is told
+		}
+		if p.ErrorCode != 0 || len(p.RecordBatches) == 0 || !loaded {
 			t.Fatalf("fetch at %d: %+v", m.replayed, p)
 		}
 		for rest := p.RecordBatches; len(rest) > 0 && m.replayed <= want.Offset(); {
