@@ -18,6 +18,9 @@ import (
 // metaPropertiesName is the file that says whose a directory is.
 const metaPropertiesName = "meta.properties"
 
+// wholeMetaProperties tells a person what the file holds.
+const wholeMetaProperties = "version=1, and cluster.id, node.id and directory.id as they were"
+
 // DirectoryError says why a data directory is not used, and what to do. Nothing was
 // changed in it.
 type DirectoryError struct {
@@ -88,6 +91,9 @@ func PlanDirectories(fsys vfs.FS, dirs []string, metadataDir string, nodeID int3
 		if err != nil {
 			return nil, &DirectoryError{Dir: dir, Reason: file, Err: err}
 		}
+		if props.ClusterID == "" && props.NodeID == nil {
+			return nil, &DirectoryError{Dir: dir, Reason: fmt.Sprintf("%s is damaged: it names neither a cluster nor a node; restore it (%s)", file, wholeMetaProperties)}
+		}
 		if props.NodeID != nil && *props.NodeID != nodeID {
 			return nil, &DirectoryError{Dir: dir, Reason: fmt.Sprintf("%s says node.id=%d, this node is configured as %d: set node.id=%d, or give this node a directory of its own", file, *props.NodeID, nodeID, *props.NodeID)}
 		}
@@ -152,7 +158,7 @@ func emptyOrUnfinished(fsys vfs.FS, dir string) error {
 		return &DirectoryError{Dir: dir, Reason: "cannot be read", Err: err}
 	}
 	if used := filepath.Join(dir, quorum.TopicName+"-0"); slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == filepath.Base(used) }) && everUsed(fsys, used) {
-		return &DirectoryError{Dir: dir, Reason: fmt.Sprintf("it holds a metadata log but no %s: do not empty it, restore that file (version=1, and cluster.id, node.id and directory.id as they were)", metaPropertiesName)}
+		return &DirectoryError{Dir: dir, Reason: fmt.Sprintf("it holds a metadata log but no %s: do not empty it, restore that file (%s)", metaPropertiesName, wholeMetaProperties)}
 	}
 	for _, entry := range entries {
 		name := entry.Name()

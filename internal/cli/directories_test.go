@@ -123,6 +123,12 @@ func TestLostMetaPropertiesIsNoReasonToEmptyADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses(t, dir, nil, "do not empty it", "restore that file")
+	for _, damaged := range []string{"", strings.Repeat("\x00", 100)} {
+		if err := os.WriteFile(filepath.Join(dir, "meta.properties"), []byte(damaged), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		refuses(t, dir, nil, "meta.properties is damaged", "restore it")
+	}
 }
 
 // M-003: The metadata directory of a voter that lost its directory.id gets one back: its own, since under another

@@ -52,7 +52,7 @@ type CorruptStateError struct {
 }
 
 func (e *CorruptStateError) Error() string {
-	return fmt.Sprintf("quorum state %s is corrupt and cannot be rebuilt: %v; remove this voter from the quorum and add it again with an empty directory", e.File, e.Err)
+	return fmt.Sprintf("quorum state %s is corrupt and cannot be rebuilt: %v; put the file back from a copy, or, where other voters have the metadata, remove this voter and add it again with an empty directory", e.File, e.Err)
 }
 func (e *CorruptStateError) Unwrap() error { return e.Err }
 
