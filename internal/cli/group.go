@@ -122,23 +122,7 @@ func newGroupDescribe(e *env) *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, groups []string) error {
 			return e.admin(cmd.Context(), cmd.Flags(), func(ctx context.Context, admin *kadm.Client) error {
-				views := make([]groupView, 0, len(groups))
-				for _, group := range groups {
-					view, err := describeGroup(ctx, admin, group)
-					if err != nil {
-						return err
-					}
-					views = append(views, view)
-				}
-				if e.output == "json" {
-					return e.json(views)
-				}
-				for _, view := range views {
-					if err := e.showGroup(view); err != nil {
-						return err
-					}
-				}
-				return nil
+				return describeEach(e, groups, e.showGroup, func(group string) (groupView, error) { return describeGroup(ctx, admin, group) })
 			})
 		},
 	}

@@ -81,3 +81,24 @@ type topicPartition struct {
 	Topic     string
 	Partition int32
 }
+
+// describeEach looks each name up, then shows them all: nothing is printed when one of them fails.
+func describeEach[V any](e *env, names []string, show func(V) error, describe func(name string) (V, error)) error {
+	views := make([]V, 0, len(names))
+	for _, name := range names {
+		view, err := describe(name)
+		if err != nil {
+			return err
+		}
+		views = append(views, view)
+	}
+	if e.output == "json" {
+		return e.json(views)
+	}
+	for _, view := range views {
+		if err := show(view); err != nil {
+			return err
+		}
+	}
+	return nil
+}

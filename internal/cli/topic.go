@@ -199,23 +199,7 @@ func newTopicDescribe(e *env) *cobra.Command {
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, topics []string) error {
 			return e.admin(cmd.Context(), cmd.Flags(), func(ctx context.Context, admin *kadm.Client) error {
-				views := make([]topicView, 0, len(topics))
-				for _, topic := range topics {
-					view, err := describeTopic(ctx, admin, topic)
-					if err != nil {
-						return err
-					}
-					views = append(views, view)
-				}
-				if e.output == "json" {
-					return e.json(views)
-				}
-				for _, view := range views {
-					if err := e.showTopic(view); err != nil {
-						return err
-					}
-				}
-				return nil
+				return describeEach(e, topics, e.showTopic, func(topic string) (topicView, error) { return describeTopic(ctx, admin, topic) })
 			})
 		},
 	}
