@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/stelelog/stele/internal/server"
 )
 
 func lines(n int) string {
@@ -341,7 +343,7 @@ func TestHTTP(t *testing.T) {
 		body, _ := io.ReadAll(response.Body)
 		return response.StatusCode, string(body)
 	}
-	for _, path := range []string{"/readyz", "/healthz", "/debug/pprof/"} {
+	for _, path := range []string{"/readyz", "/livez", "/debug/pprof/"} {
 		if code, body := get(path); code != 200 {
 			t.Errorf("%s: %d %s", path, code, body)
 		}
@@ -350,9 +352,32 @@ func TestHTTP(t *testing.T) {
 	if code != 200 {
 		t.Fatalf("%d %s", code, body)
 	}
-	for _, name := range []string{"stele_connections ", `stele_requests_total{api="Produce"}`, `stele_leader_changes_total{role="leader"}`, `stele_log_events_total{event="log_truncated"}`, "stele_log_dir_online{", "stele_active_controller 1", "stele_broker_state{", "go_goroutines ", "stele_leaders "} {
+	for _, name := range []string{"stele_connections ", `stele_request_seconds_count{api="Produce"}`, `stele_topic_records_in_total{topic="t-http"} 1`, `stele_topic_bytes_in_total{topic="t-http"} `, "stele_records_in_total ", "stele_fetch_sessions ", "stele_group_offsets ", "stele_cluster_topics ", `stele_cluster_brokers{state="active"} 1`, `stele_cluster_brokers{state="fenced"} 0`, "stele_cluster_leaderless_partitions 0", "stele_topics_shown ", `stele_leader_changes_total{role="leader"}`, `stele_log_events_total{event="log_truncated"}`, "stele_log_dir_online{", "stele_active_controller 1", "stele_broker_state{", "go_goroutines ", "stele_leaders "} {
 		if !strings.Contains(body, "\n"+name) {
 			t.Errorf("%s is missing in the metrics", name)
+		}
+	}
+	known := map[string]bool{}
+	for _, m := range slices.Concat(server.Metrics(), nodeMetrics.Metrics(), partitionCatalog.Metrics()) {
+		known[m.Name] = true
+	}
+	_, partitions := get("/metrics/partitions?topic=t-http")
+	for _, want := range []string{"stele_partition_log_end_offset{partition=\"0\",topic=\"t-http\"} 1\n", "stele_partition_high_watermark{partition=\"0\",topic=\"t-http\"} 1\n",
+		"stele_partition_leader{partition=\"0\",topic=\"t-http\"} 1\n", "stele_partition_in_sync_replicas{partition=\"0\",topic=\"t-http\"} 1\n", "stele_partition_segments{partition=\"0\",topic=\"t-http\"} 1\n"} {
+		if !strings.Contains(partitions, want) {
+			t.Errorf("%s is missing in the partitions' metrics:\n%s", want, partitions)
+		}
+	}
+	for line := range strings.Lines(body + partitions) {
+		if name, ok := strings.CutPrefix(line, "# TYPE stele_"); ok {
+			if name, _, _ = strings.Cut("stele_"+name, " "); !known[name] {
+				t.Errorf("%s is not in docs/metrics.md", name)
+			}
+		}
+	}
+	for path, want := range map[string]int{"/metrics/partitions": 400, "/metrics/partitions?topic=t-http-none": 404} {
+		if code, body := get(path); code != want {
+			t.Errorf("%s: %d %s", path, code, body)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stelelog/stele/internal/config"
 	"github.com/stelelog/stele/internal/metadata"
 	"github.com/stelelog/stele/internal/server"
+	"github.com/stelelog/stele/internal/telemetry"
 	"github.com/stelelog/stele/internal/wire"
 )
 
@@ -21,7 +22,7 @@ var update = flag.Bool("update", false, "write the generated pages of docs/ anew
 // `go test ./internal/cli -run TestDocs -update` writes them.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	for name, page := range map[string]string{"configuration.md": configurationPage(), "compatibility.md": compatibilityPage()} {
+	for name, page := range map[string]string{"configuration.md": configurationPage(), "compatibility.md": compatibilityPage(), "metrics.md": metricsPage()} {
 		path := filepath.Join("..", "..", "docs", name)
 		if *update {
 			if err := os.WriteFile(path, []byte(page), 0o644); err != nil {
@@ -37,6 +38,28 @@ func TestDocs(t *testing.T) {
 			t.Errorf("docs/%s is not what the tables say: go test ./internal/cli -run TestDocs -update", name)
 		}
 	}
+}
+
+func metricsPage() string {
+	var b strings.Builder
+	b.WriteString(`# Metrics
+
+Generated from the tables in the code; ` + "`go test ./internal/cli -run TestDocs -update`" + ` writes it anew.
+
+` + "`http.listen`" + ` (default ` + "`127.0.0.1:9644`" + `) answers ` + "`/metrics`" + ` in Prometheus's text format: the numbers below, those of the Go runtime (` + "`go_`" + `) and of the process (` + "`process_`" + `). The last column names the MBean of Apache Kafka that tells the same, to help with moving dashboards and alerts over. Kafka's ` + "`...PerSec`" + ` are counters here: take ` + "`rate(...[1m])`" + `; its percentiles come from ` + "`histogram_quantile`" + ` over the buckets.
+
+The number of series does not grow with partitions: what concerns single partitions is asked for by topic, at ` + "`/metrics/partitions?topic=NAME`" + `, and at most ` + "`metrics.max.topics`" + ` topics have series of their own. A topic gets them with its first traffic, the busiest first, and keeps them until it is deleted.
+`)
+	table := func(title string, metrics []telemetry.Metric) {
+		fmt.Fprintf(&b, "\n## %s\n\n| metric | kind | says | Kafka |\n| --- | --- | --- | --- |\n", title)
+		for _, m := range metrics {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", code(m.Name), m.Kind, cell(m.Help), code(m.Kafka))
+		}
+	}
+	table("Clients and requests", server.Metrics())
+	table("Node, partitions, topics, groups and disks", nodeMetrics.Metrics())
+	table("One topic: `/metrics/partitions?topic=NAME`", partitionCatalog.Metrics())
+	return b.String()
 }
 
 func cell(text string) string {

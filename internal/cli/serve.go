@@ -145,7 +145,7 @@ func (n *node) announce() {
 		conn.Close()
 	}
 	if addr := n.httpAddr(); addr != nil {
-		n.logger.Info("http", "bound", addr.String(), "paths", "/readyz /healthz /metrics /debug/pprof/")
+		n.logger.Info("http", "bound", addr.String(), "paths", "/readyz /livez /metrics /debug/pprof/")
 	}
 	for _, l := range n.config.ControllerListeners() {
 		n.logger.Info("controller listener", "name", l.Name, "bound", fmt.Sprint(n.server.Addr(l.Name)))

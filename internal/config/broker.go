@@ -17,6 +17,7 @@ var coreDefs = []Def{
 	{Name: "controlled.shutdown.enable", Type: Boolean, Default: new("true"), Doc: "Move leaderships away before the broker stops."},
 	{Name: "delete.topic.enable", Type: Boolean, Default: new("true"), Doc: "Permit topics to be deleted."},
 	{Name: "http.listen", Type: String, Default: new("127.0.0.1:9644"), Doc: "Stele's own: address for metrics, health, profiles and console; empty for none."},
+	{Name: "metrics.max.topics", Type: Int, Default: new("500"), Check: atLeast(0), Doc: "Stele's own: most topics that have series of their own in /metrics, the busiest first. What all topics do together is told in any case."},
 	{Name: "initial.broker.registration.timeout.ms", Type: Int, Default: new("60000"), Doc: "The process exits when it could not register within this time."},
 	{Name: "leader.imbalance.check.interval.seconds", Type: Long, Default: new("300"), Check: atLeast(1), Doc: "Time between two looks for leaders that are not the preferred replica."},
 	{Name: "leader.imbalance.per.broker.percentage", Internal: true, Type: Int, Default: new("10"), Accepted: true, Doc: "Has no effect; every imbalance counts."},

@@ -377,6 +377,24 @@ func (r *Runtime) ListGroups(ctx context.Context, states, types []string) ([]gro
 	return listed, nil
 }
 
+// Stats counts what the shards here hold; those that load or leave are left out.
+func (r *Runtime) Stats(ctx context.Context) (sum group.Stats, loaded int) {
+	sum.Groups = map[string]int{}
+	for _, shard := range r.all() {
+		st, err := read(ctx, shard, func(s *group.Shard, _ time.Time) group.Stats { return s.Stats() })
+		if err != nil {
+			continue
+		}
+		loaded++
+		for state, n := range st.Groups {
+			sum.Groups[state] += n
+		}
+		sum.Members += st.Members
+		sum.Offsets += st.Offsets
+	}
+	return sum, loaded
+}
+
 func (r *Runtime) isClosed() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -121,6 +121,34 @@ func (s *Shard) groupIDs(now time.Time) []string {
 	return ids
 }
 
+// Stats counts what a shard holds.
+type Stats struct {
+	Groups  map[string]int // by state; simple groups are Empty
+	Members int
+	Offsets int // committed ones, and those that are about to be
+}
+
+// Stats counts now.
+func (s *Shard) Stats() Stats {
+	st := Stats{Groups: map[string]int{}}
+	for _, g := range s.soft.groups {
+		st.Groups[g.state]++
+		st.Members += len(g.members)
+	}
+	for id := range s.replicated.groups.newest {
+		if s.soft.groups[id] == nil {
+			st.Groups[Empty]++
+		}
+	}
+	for id, t := range s.replicated.offsets {
+		st.Offsets += len(t.newest)
+		if _, known := s.replicated.groups.newest[id]; !known && s.soft.groups[id] == nil {
+			st.Groups[Empty]++
+		}
+	}
+	return st
+}
+
 // DeleteGroup removes an Empty group with all its offsets, also those of open transactions, in one write.
 func (s *Shard) DeleteGroup(now time.Time, to ReplyTo, id string) Effects {
 	var fx Effects

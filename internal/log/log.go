@@ -76,8 +76,9 @@ type Log struct {
 	epochs            epoch.Cache
 	epochsStale       bool // the checkpoint file does not hold epochs yet
 	producers         producers
-	snapshotAt        int64 // offset of the newest producer snapshot, -1: none
-	positionsUnsaved  bool  // recovery point or log start must be in the checkpoints before the next append
+	producerCount     atomic.Int32 // len of producers, for readers
+	snapshotAt        int64        // offset of the newest producer snapshot, -1: none
+	positionsUnsaved  bool         // recovery point or log start must be in the checkpoints before the next append
 	// dirChanges counts what was done to the names in the directory, and dirSynced is how much of that is durable: a
 	// flush outside the lock must not hide from one inside it what is yet to be synced.
 	dirChanges, dirSynced int
@@ -145,6 +146,7 @@ func (l *Log) publish() {
 		LastStableOffset: l.lastStableOffset(), Epochs: l.epochs, log: l, list: l.list, active: l.active,
 		Size: l.sealedSize + l.active.size, firstBase: l.list.segs[0].base,
 	}
+	l.producerCount.Store(int32(len(l.producers.byID)))
 	v.refs.Store(1)
 	l.list.refs.Add(1)
 	if old := l.cur.Swap(v); old != nil {

@@ -291,10 +291,15 @@ func (l *Log) ProducerStates() []ProducerState {
 	return out
 }
 
+// ProducerCount is how many producers the log knows. It waits for no write.
+func (l *Log) ProducerCount() int { return int(l.producerCount.Load()) }
+
 // ExpireProducers forgets the producers that have been silent for producer.id.expiration.ms and have no open
 // transaction. It returns how many.
 func (l *Log) ExpireProducers() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.producers.expire(l.now().UnixMilli(), l.config.Load().ProducerExpirationMs)
+	expired := l.producers.expire(l.now().UnixMilli(), l.config.Load().ProducerExpirationMs)
+	l.producerCount.Store(int32(len(l.producers.byID)))
+	return expired
 }

@@ -152,6 +152,7 @@ func (m *Manager) dropTopic(id metadata.UUID, tell *storm) {
 // drop ends a partition here and deletes its log. Whoever waits on it is answered with err.
 func (m *Manager) drop(p *Partition, err error, cause string, tell *storm) {
 	m.remove(p)
+	m.traffic.leave(p.topic)
 	p.stop(err)
 	tell.dropped(p, cause)
 	if err := m.o.Dirs.Delete(log.TopicPartition{Topic: p.topic, Partition: p.id}); err != nil {

@@ -77,8 +77,12 @@ type Stats struct {
 	Offline int
 	// Of those led here: with fewer in sync than replicas, and with fewer than min.insync.replicas.
 	UnderReplicated, UnderMinISR int
+	// AtMinISR of those led here have exactly as many in sync as min.insync.replicas asks for.
+	AtMinISR int
 	// Waiting is how many requests are parked.
 	Waiting int
+	// Producers is how many producer ids the logs remember, each counted once for every log.
+	Producers int
 }
 
 // Stats counts now.
@@ -93,6 +97,7 @@ func (m *Manager) Stats() Stats {
 			s.Offline++
 			continue
 		}
+		s.Producers += p.log.ProducerCount()
 		role := p.Role()
 		if role.Kind != RoleLeader {
 			continue
@@ -102,10 +107,42 @@ func (m *Manager) Stats() Stats {
 			s.UnderReplicated++
 		}
 		p.mu.Lock()
-		if p.state.UnderMinISR() {
+		switch minISR := p.state.EffectiveMinISR(); {
+		case len(role.ISR) < minISR:
 			s.UnderMinISR++
+		case len(role.ISR) == minISR:
+			s.AtMinISR++
 		}
 		p.mu.Unlock()
 	}
 	return s
+}
+
+// PartitionDescription is how one partition stands on this broker.
+type PartitionDescription struct {
+	Partition int32
+	Positions
+	LeaderEpoch int32
+	Leading     bool
+	InSync      int // replicas in sync, 0 unless leading
+	Bytes       int64
+	Segments    int
+}
+
+// DescribeTopic tells how the usable partitions of a topic stand here, by number.
+func (m *Manager) DescribeTopic(topic string) []PartitionDescription {
+	var out []PartitionDescription
+	for _, p := range m.partitions() {
+		if p.topic != topic || p.Err() != nil {
+			continue
+		}
+		role := p.Role()
+		d := PartitionDescription{Partition: p.id, Positions: p.Positions(), LeaderEpoch: role.LeaderEpoch, Bytes: p.log.Size(), Segments: p.log.SegmentCount()}
+		if d.Leading = role.Kind == RoleLeader; d.Leading {
+			d.InSync = len(role.ISR)
+		}
+		out = append(out, d)
+	}
+	slices.SortFunc(out, func(a, b PartitionDescription) int { return cmp.Compare(a.Partition, b.Partition) })
+	return out
 }

@@ -56,7 +56,8 @@ type FetchedPartition struct {
 	// AbortedTxns lists the aborted transactions among the records; nil unless read_committed.
 	AbortedTxns []log.AbortedTxn
 
-	view *log.View
+	view    *log.View
+	traffic *topicTraffic // nil when the partition is not here
 }
 
 // FetchResult is the answer to a Fetch. Release it once its bytes have been sent, or dropped.
@@ -87,6 +88,19 @@ func (r *FetchResult) bytes() (n int) {
 // in some partition; otherwise it waits for more, no longer than MaxWait, and until ctx is done.
 // No log is held while it waits.
 func (m *Manager) Fetch(ctx context.Context, req FetchRequest) *FetchResult {
+	res := m.fetch(ctx, req)
+	consumer := req.ReplicaID < 0
+	for i := range res.Partitions {
+		f := &res.Partitions[i]
+		m.traffic.all.fetched(f, consumer)
+		if f.traffic != nil {
+			f.traffic.fetched(f, consumer)
+		}
+	}
+	return res
+}
+
+func (m *Manager) fetch(ctx context.Context, req FetchRequest) *FetchResult {
 	req.MaxBytes = min(req.MaxBytes, m.o.FetchMaxBytes)
 	req.MinBytes = min(req.MinBytes, req.MaxBytes)
 	res := &FetchResult{Partitions: make([]FetchedPartition, len(req.Partitions))}
@@ -174,11 +188,13 @@ func (m *Manager) readPartition(req *FetchRequest, in *FetchPartition, out *Fetc
 		out.Err = err
 		return
 	}
+	out.traffic = p.traffic
 	if err := p.read(req, in, out, min(left, in.MaxBytes), minOne, now); err != nil {
 		if out.view != nil {
 			out.view.Release()
 		}
 		*out = in.unanswered()
+		out.traffic = p.traffic
 		out.Err = p.failedIO(err)
 		m.tellEpoch("Fetch", req.ReplicaID, err)
 	}

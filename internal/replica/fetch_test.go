@@ -460,7 +460,7 @@ func TestE028_rack_aware_reads(t *testing.T) {
 	if got := ask("west", 0, 11); got != "[0-4 e0]" {
 		t.Errorf("follower out of the ISR: %s", got)
 	}
-	if s := n.m.Stats(); s != (Stats{Partitions: 1, Leaders: 1, UnderReplicated: 1}) {
+	if s := n.m.Stats(); s != (Stats{Partitions: 1, Leaders: 1, UnderReplicated: 1, AtMinISR: 1}) {
 		t.Errorf("%+v", s)
 	}
 }

@@ -70,6 +70,7 @@ type Manager struct {
 	o         Options
 	events    *Events
 	purgatory purgatory
+	traffic   trafficTable
 	closing   chan struct{} // closed when Close begins
 	stopped   sync.WaitGroup
 	closeOnce sync.Once

@@ -19,6 +19,7 @@ type Partition struct {
 	topicID metadata.UUID
 	m       *Manager
 	log     *log.Log
+	traffic *topicTraffic
 
 	// roleMu is held shared by an append and exclusively by a change of role: so a change of role waits for the append
 	// in flight, and no append of an old reign comes after it.
@@ -33,7 +34,7 @@ type Partition struct {
 }
 
 func newPartition(m *Manager, topic string, id int32, topicID metadata.UUID, l *log.Log, minISR int) *Partition {
-	p := &Partition{topic: topic, id: id, topicID: topicID, m: m, log: l, state: NewState(m.o.BrokerID, topic, id, minISR)}
+	p := &Partition{topic: topic, id: id, topicID: topicID, m: m, log: l, traffic: m.traffic.join(topic), state: NewState(m.o.BrokerID, topic, id, minISR)}
 	p.role.Store(p.state.Role())
 	return p
 }

@@ -80,28 +80,39 @@ func (m *Manager) Produce(req ProduceRequest) *DelayedProduce {
 	d := &DelayedProduce{done: closedChan, m: m, results: make([]ProduceResult, len(req.Partitions))}
 	o := log.AppendOptions{Origin: req.Origin, RequestVersion: req.Version, TxnVerified: req.TxnVerified, TxnV2: req.TxnV2}
 	for i := range req.Partitions {
-		in, out := &req.Partitions[i], &d.results[i]
-		*out = ProduceResult{Topic: in.Topic, TopicID: in.TopicID, Partition: in.Partition,
-			BaseOffset: NoOffset, LastOffset: NoOffset, LogAppendTime: -1, LogStartOffset: NoOffset}
-		if req.Acks < -1 || req.Acks > 1 {
-			out.Err = ErrInvalidRequiredAcks
-			continue
+		size := len(req.Partitions[i].Records)
+		p, duplicate := d.append(&req, i, o)
+		m.traffic.all.produced(&d.results[i], size, duplicate)
+		if p != nil {
+			p.traffic.produced(&d.results[i], size, duplicate)
 		}
-		p, err := m.find(in.Topic, in.TopicID, in.Partition)
-		if err != nil {
-			out.Err = err
-			continue
-		}
-		info, role, err := p.append(in.Records, req.Acks == -1, NoEpoch, o)
-		if err != nil {
-			out.Err = err
-			continue
-		}
-		out.BaseOffset, out.LastOffset = info.BaseOffset, info.LastOffset
-		out.LogAppendTime, out.LogStartOffset = info.LogAppendTime, info.LogStartOffset
-		if req.Acks != -1 {
-			continue
-		}
+	}
+	if len(d.pending) > 0 {
+		d.park(req.Timeout)
+	}
+	return d
+}
+
+// append writes the i-th batch and fills in its result. p is nil when the partition is not here.
+func (d *DelayedProduce) append(req *ProduceRequest, i int, o log.AppendOptions) (p *Partition, duplicate bool) {
+	in, out := &req.Partitions[i], &d.results[i]
+	*out = ProduceResult{Topic: in.Topic, TopicID: in.TopicID, Partition: in.Partition,
+		BaseOffset: NoOffset, LastOffset: NoOffset, LogAppendTime: -1, LogStartOffset: NoOffset}
+	if req.Acks < -1 || req.Acks > 1 {
+		out.Err = ErrInvalidRequiredAcks
+		return nil, false
+	}
+	if p, out.Err = d.m.find(in.Topic, in.TopicID, in.Partition); out.Err != nil {
+		return nil, false
+	}
+	info, role, err := p.append(in.Records, req.Acks == -1, NoEpoch, o)
+	if err != nil {
+		out.Err = err
+		return p, false
+	}
+	out.BaseOffset, out.LastOffset = info.BaseOffset, info.LastOffset
+	out.LogAppendTime, out.LogStartOffset = info.LogAppendTime, info.LogStartOffset
+	if req.Acks == -1 {
 		required := info.LastOffset + 1
 		if done, err := p.acked(required, role.LeaderEpoch); done {
 			out.settle(err)
@@ -109,10 +120,7 @@ func (m *Manager) Produce(req ProduceRequest) *DelayedProduce {
 			d.pending = append(d.pending, &pendingAck{d: d, p: p, result: out, required: required, epoch: role.LeaderEpoch})
 		}
 	}
-	if len(d.pending) > 0 {
-		d.park(req.Timeout)
-	}
-	return d
+	return p, info.Duplicate
 }
 
 // park registers the outstanding acknowledgements and looks at each once more: one that came in between would be

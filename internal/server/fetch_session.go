@@ -91,6 +91,7 @@ type fetchSessions struct {
 	mu       sync.Mutex
 	sessions map[int32]*fetchSession
 	memory   int // sum of what the sessions hold
+	evicted  int // sessions that made room for others, ever
 }
 
 func newFetchSessions(slots int, now func() time.Time) *fetchSessions {
@@ -213,6 +214,7 @@ func (c *fetchSessions) roomLocked(next *fetchSession, now time.Time) bool {
 			return false
 		}
 		c.removeLocked(oldest)
+		c.evicted++
 	}
 	if len(c.sessions) < c.slots {
 		return true
@@ -233,6 +235,7 @@ func (c *fetchSessions) roomLocked(next *fetchSession, now time.Time) bool {
 		return false
 	}
 	c.removeLocked(victim)
+	c.evicted++
 	return true
 }
 

@@ -10,28 +10,19 @@ import (
 	"github.com/stelelog/stele/internal/wire"
 )
 
-// Stats are the numbers of a server since it was made; durations are sums.
+// Stats are the numbers of a server since it was made.
 type Stats struct {
 	Connections   int
-	RequestMemory int64             // bytes taken from the request budget
-	Accepted      map[string]uint64 // connections, by listener
-	Refused       map[string]uint64 // connections closed at once, by the limit they met
-	Requests      map[string]APIStats
+	RequestMemory int64                // bytes taken from the request budget
+	Accepted      map[string]uint64    // connections, by listener
+	Refused       map[string]uint64    // connections closed at once, by the limit they met
 	Software      map[[2]string]uint64 // connections by the client's software name and version
 	Panics        uint64               // handlers that panicked, each of which cost a connection
 }
 
-// APIStats counts the requests of one API.
-type APIStats struct {
-	Count uint64
-	Time  time.Duration // from a request's last byte in to its answer's last byte out
-}
-
 type metrics struct {
 	panics atomic.Uint64
-	apis   [128]struct {
-		count, nanos atomic.Uint64
-	} // by key
+	apis   [128]telemetry.Durations // by key
 
 	mu                sync.Mutex // guards the maps; events are rare
 	accepted, refused map[string]uint64
@@ -44,8 +35,7 @@ func newMetrics() *metrics {
 
 func (m *metrics) answered(r *Request) {
 	if r.Key >= 0 && int(r.Key) < len(m.apis) {
-		m.apis[r.Key].count.Add(1)
-		m.apis[r.Key].nanos.Add(uint64(time.Since(r.Received)))
+		m.apis[r.Key].Observe(time.Since(r.Received))
 	}
 }
 
@@ -77,36 +67,71 @@ func (m *metrics) clientSoftware(name, version string) {
 // Stats returns the numbers as of now.
 func (s *Server) Stats() Stats {
 	m := s.metrics
-	out := Stats{Connections: s.Connections(), RequestMemory: s.budget.Used(), Requests: map[string]APIStats{}, Panics: m.panics.Load()}
-	for key := range m.apis {
-		if n := m.apis[key].count.Load(); n > 0 {
-			api, _ := wire.Lookup(int16(key))
-			out.Requests[api.Name] = APIStats{Count: n, Time: time.Duration(m.apis[key].nanos.Load())}
-		}
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out.Accepted, out.Refused, out.Software = maps.Clone(m.accepted), maps.Clone(m.refused), maps.Clone(m.software)
-	return out
+	return Stats{
+		Connections: s.Connections(), RequestMemory: s.budget.Used(), Panics: m.panics.Load(),
+		Accepted: maps.Clone(m.accepted), Refused: maps.Clone(m.refused), Software: maps.Clone(m.software),
+	}
 }
 
+// catalog lists what a server tells; Metrics is for the reference page.
+var catalog telemetry.Catalog
+
+var (
+	metricConnections  = catalog.Gauge("stele_connections", "Open connections.", "kafka.server:type=socket-server-metrics connection-count")
+	metricMemory       = catalog.Gauge("stele_request_memory_bytes", "Memory taken from the request budget (queued.max.request.bytes).", "")
+	metricPanics       = catalog.Counter("stele_handler_panics_total", "Handlers that panicked; each cost one connection.", "")
+	metricAccepted     = catalog.Counter("stele_connections_accepted_total", "Connections accepted, by listener.", "kafka.server:type=socket-server-metrics connection-creation-total")
+	metricRefused      = catalog.Counter("stele_connections_refused_total", "Connections closed at once, by the limit they met.", "")
+	metricRequests     = catalog.Histogram("stele_request_seconds", "Time from a request's last byte in to its answer's last byte out, waiting for records or replication included, by API.", "kafka.network:type=RequestMetrics,name=TotalTimeMs (and RequestsPerSec)")
+	metricSoftware     = catalog.Counter("stele_client_software_total", "Connections by what their clients say they are (KIP-511).", "kafka.server:type=socket-server-metrics connections by clientSoftwareName, clientSoftwareVersion")
+	metricSessions     = catalog.Gauge("stele_fetch_sessions", "Incremental fetch sessions.", "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions")
+	metricSessionSlots = catalog.Gauge("stele_fetch_session_partitions", "Partitions in them.", "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchPartitionsCached")
+	metricEvicted      = catalog.Counter("stele_fetch_sessions_evicted_total", "Fetch sessions that had to make room for others.", "kafka.server:type=FetchSessionCache,name=IncrementalFetchSessionEvictionsPerSec")
+)
+
+// Metrics are all metrics that Collect may emit.
+func Metrics() []telemetry.Metric { return catalog.Metrics() }
+
 // Collect gives the server's numbers to a telemetry.Registry.
-func (s *Server) Collect(emit telemetry.Emit) {
+func (s *Server) Collect(sink telemetry.Sink) {
 	st := s.Stats()
-	emit(telemetry.Metric{Name: "stele_connections", Help: "Open connections.", Kind: telemetry.Gauge}, float64(st.Connections))
-	emit(telemetry.Metric{Name: "stele_request_memory_bytes", Help: "Memory taken from the request budget.", Kind: telemetry.Gauge}, float64(st.RequestMemory))
-	emit(telemetry.Metric{Name: "stele_handler_panics_total", Help: "Handlers that panicked; each cost one connection.", Kind: telemetry.Counter}, float64(st.Panics))
+	sink.Value(metricConnections, float64(st.Connections))
+	sink.Value(metricMemory, float64(st.RequestMemory))
+	sink.Value(metricPanics, float64(st.Panics))
 	for listener, n := range st.Accepted {
-		emit(telemetry.Metric{Name: "stele_connections_accepted_total", Help: "Connections accepted.", Kind: telemetry.Counter}, float64(n), "listener", listener)
+		sink.Value(metricAccepted, float64(n), "listener", listener)
 	}
 	for limit, n := range st.Refused {
-		emit(telemetry.Metric{Name: "stele_connections_refused_total", Help: "Connections closed at once, by the limit they met.", Kind: telemetry.Counter}, float64(n), "limit", limit)
-	}
-	for api, a := range st.Requests {
-		emit(telemetry.Metric{Name: "stele_requests_total", Help: "Requests answered.", Kind: telemetry.Counter}, float64(a.Count), "api", api)
-		emit(telemetry.Metric{Name: "stele_request_seconds_total", Help: "Time from requests' last byte in to their answers' last byte out.", Kind: telemetry.Counter}, a.Time.Seconds(), "api", api)
+		sink.Value(metricRefused, float64(n), "limit", limit)
 	}
 	for software, n := range st.Software {
-		emit(telemetry.Metric{Name: "stele_client_software_total", Help: "Connections by what their clients say they are.", Kind: telemetry.Counter}, float64(n), "name", software[0], "version", software[1])
+		sink.Value(metricSoftware, float64(n), "name", software[0], "version", software[1])
 	}
+	for key := range s.metrics.apis {
+		if d := &s.metrics.apis[key]; d.Count() > 0 {
+			api, _ := wire.Lookup(int16(key))
+			sink.Durations(metricRequests, d, "api", api.Name)
+		}
+	}
+}
+
+// Collect gives the numbers of what clients keep here, once the API is open.
+func (b *BrokerAPI) Collect(sink telemetry.Sink) {
+	select {
+	case <-b.opened:
+	default:
+		return
+	}
+	c := b.node.sessions
+	c.mu.Lock()
+	sessions, partitions, evicted := len(c.sessions), 0, c.evicted
+	for _, s := range c.sessions {
+		partitions += s.size
+	}
+	c.mu.Unlock()
+	sink.Value(metricSessions, float64(sessions))
+	sink.Value(metricSessionSlots, float64(partitions))
+	sink.Value(metricEvicted, float64(evicted))
 }

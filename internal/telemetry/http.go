@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Endpoint is the HTTP listener of a node: /metrics, /healthz, /readyz and /debug/pprof. It owns its
+// Endpoint is the HTTP listener of a node: /metrics, /livez, /readyz and /debug/pprof. It owns its
 // goroutines from Start until Stop has returned.
 type Endpoint struct {
 	server   *http.Server
@@ -20,12 +20,12 @@ type Endpoint struct {
 	serving  sync.WaitGroup
 }
 
-// Handler answers /metrics (Prometheus's text), /healthz (200 while the process lives), /readyz (200 when
-// every condition holds, else 503 with a line for each that does not) and /debug/pprof.
-func Handler(metrics *Registry, ready *Readiness) http.Handler {
+// Handler answers /metrics (Prometheus's text), /livez (200 while the process lives), /readyz (200 when
+// every condition holds, else 503 with a line for each that does not) and /debug/pprof; further pages may be added.
+func Handler(metrics *Registry, ready *Readiness) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics.Handler())
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ok")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

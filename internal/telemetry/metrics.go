@@ -11,24 +11,41 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Kind is what a metric's value may do.
-type Kind string
+// Sink takes the samples of one look at the metrics. Labels are name and value by turns.
+type Sink struct{ out chan<- prometheus.Metric }
 
-// The kinds of metric.
-const (
-	Counter Kind = "counter" // only rises, from 0 at start
-	Gauge   Kind = "gauge"
-)
-
-// Metric describes one family of samples. Its name holds the unit, as in stele_request_seconds_total.
-type Metric struct {
-	Name string
-	Help string
-	Kind Kind
+// Value takes the value of a counter or gauge.
+func (s Sink) Value(m Metric, value float64, labels ...string) {
+	kind := prometheus.GaugeValue
+	if m.Kind == Counter {
+		kind = prometheus.CounterValue
+	}
+	desc, values := describe(m, labels)
+	s.put(prometheus.NewConstMetric(desc, kind, value, values...))
 }
 
-// Emit takes one sample of a metric; labels are name and value by turns.
-type Emit func(m Metric, value float64, labels ...string)
+// Durations takes a histogram.
+func (s Sink) Durations(m Metric, d *Durations, labels ...string) {
+	buckets, all := d.upTo()
+	desc, values := describe(m, labels)
+	s.put(prometheus.NewConstHistogram(desc, all, d.Sum().Seconds(), buckets, values...))
+}
+
+func (s Sink) put(m prometheus.Metric, err error) {
+	if err != nil {
+		m = prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
+	}
+	s.out <- m
+}
+
+func describe(m Metric, labels []string) (desc *prometheus.Desc, values []string) {
+	var names []string
+	for i := 0; i+1 < len(labels); i += 2 {
+		names = append(names, labels[i])
+		values = append(values, strings.ToValidUTF8(labels[i+1], "\uFFFD"))
+	}
+	return prometheus.NewDesc(m.Name, m.Help, names, nil), values
+}
 
 // Registry gathers metrics from those who keep the numbers: each registers a function that is called when
 // someone looks, and reads them then. So the rooms that count link no metrics library. Safe for
@@ -37,7 +54,7 @@ type Registry struct {
 	prometheus *prometheus.Registry
 
 	mu      sync.Mutex
-	collect []func(Emit)
+	collect []func(Sink)
 }
 
 // NewRegistry returns a registry that knows the numbers of the Go runtime and of the process.
@@ -49,8 +66,15 @@ func NewRegistry() *Registry {
 	return r
 }
 
+// NewSubset returns a registry of nothing but what is registered with it.
+func NewSubset() *Registry {
+	r := &Registry{prometheus: prometheus.NewRegistry()}
+	r.prometheus.MustRegister(gathered{r})
+	return r
+}
+
 // Register adds a collector. It may be called at any time, from any goroutine, and must not block.
-func (r *Registry) Register(collect func(Emit)) {
+func (r *Registry) Register(collect func(Sink)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.collect = append(r.collect, collect)
@@ -73,21 +97,6 @@ func (g gathered) Collect(out chan<- prometheus.Metric) {
 	collect := slices.Clone(g.r.collect)
 	g.r.mu.Unlock()
 	for _, c := range collect {
-		c(func(m Metric, value float64, labels ...string) {
-			var names, values []string
-			for i := 0; i+1 < len(labels); i += 2 {
-				names = append(names, labels[i])
-				values = append(values, strings.ToValidUTF8(labels[i+1], "\uFFFD"))
-			}
-			kind := prometheus.GaugeValue
-			if m.Kind == Counter {
-				kind = prometheus.CounterValue
-			}
-			metric, err := prometheus.NewConstMetric(prometheus.NewDesc(m.Name, m.Help, names, nil), kind, value, values...)
-			if err != nil {
-				metric = prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
-			}
-			out <- metric
-		})
+		c(Sink{out})
 	}
 }

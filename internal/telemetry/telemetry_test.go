@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -29,7 +30,7 @@ func get(t *testing.T, url string) (int, string) {
 }
 
 // /readyz is 503 with a line for each condition that does not hold, 200 when all do, and 503 again when one
-// is lost; /healthz and /metrics answer throughout.
+// is lost; /livez and /metrics answer throughout.
 func TestEndpoint(t *testing.T) {
 	t.Parallel()
 	ready := NewReadiness("metadata", "listeners")
@@ -57,8 +58,8 @@ func TestEndpoint(t *testing.T) {
 	if code, body = get(t, base+"/readyz"); code != 503 || body != "metadata: is 12 s behind\n" {
 		t.Fatalf("%d %q", code, body)
 	}
-	if code, _ = get(t, base+"/healthz"); code != 200 {
-		t.Fatalf("healthz: %d", code)
+	if code, _ = get(t, base+"/livez"); code != 200 {
+		t.Fatalf("livez: %d", code)
 	}
 	if code, body = get(t, base+"/metrics"); code != 200 || !strings.Contains(body, "\ngo_goroutines ") {
 		t.Fatalf("metrics: %d %q", code, body)
@@ -75,12 +76,23 @@ func TestEndpoint(t *testing.T) {
 func TestMetricsText(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry()
-	m := Metric{"stele_things_total", "Things, \\ and\nmore.", Counter}
-	r.Register(func(emit Emit) { emit(m, 3, "name", "b", "other", "x") })
-	r.Register(func(emit Emit) {
-		emit(m, 1.5, "name", "a\"\n\\\xff", "other", "")
-		emit(Metric{"stele_a_bytes", "A.", Gauge}, 1<<40)
+	var catalog Catalog
+	m := catalog.Counter("stele_things_total", "Things, \\ and\nmore.", "")
+	bytes := catalog.Gauge("stele_a_bytes", "A.", "")
+	took := catalog.Histogram("stele_took_seconds", "Took.", "kafka:name=Took")
+	var d Durations
+	for _, each := range []time.Duration{0, 100 * time.Microsecond, 101 * time.Microsecond, time.Minute} {
+		d.Observe(each)
+	}
+	r.Register(func(s Sink) { s.Value(m, 3, "name", "b", "other", "x") })
+	r.Register(func(s Sink) {
+		s.Value(m, 1.5, "name", "a\"\n\\\xff", "other", "")
+		s.Value(bytes, 1<<40)
+		s.Durations(took, &d, "api", "Fetch")
 	})
+	if names := catalog.Metrics(); len(names) != 3 || names[2].Kafka != "kafka:name=Took" || d.Count() != 4 {
+		t.Errorf("%v, %d", names, d.Count())
+	}
 	out := httptest.NewRecorder()
 	r.Handler().ServeHTTP(out, httptest.NewRequest("GET", "/metrics", nil))
 	for _, want := range []string{
@@ -88,6 +100,9 @@ func TestMetricsText(t *testing.T) {
 		"# HELP stele_things_total Things, \\\\ and\\nmore.\n# TYPE stele_things_total counter\n",
 		"stele_things_total{name=\"a\\\"\\n\\\\\uFFFD\",other=\"\"} 1.5\n", "stele_things_total{name=\"b\",other=\"x\"} 3\n",
 		"\ngo_goroutines ",
+		"stele_took_seconds_bucket{api=\"Fetch\",le=\"0.0001\"} 2\n", "stele_took_seconds_bucket{api=\"Fetch\",le=\"0.00025\"} 3\n",
+		"stele_took_seconds_bucket{api=\"Fetch\",le=\"30\"} 3\n", "stele_took_seconds_bucket{api=\"Fetch\",le=\"+Inf\"} 4\n",
+		"stele_took_seconds_sum{api=\"Fetch\"} 60.000201\n", "stele_took_seconds_count{api=\"Fetch\"} 4\n",
 	} {
 		if !strings.Contains(out.Body.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.Body.String())
