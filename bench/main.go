@@ -1,158 +1,191 @@
-// Command bench measures Stele and Apache Kafka side by side on this machine: how long a start takes to the first
-// acknowledged write, what a node costs when idle, and the processor time and speed of writing and reading. Clients
-// are the same for both. It prints a table, and JSON with -json.
+// Command bench measures Stele and Apache Kafka side by side on this machine: the processor time and speed of writing
+// and reading, latency, memory and starts. Both get the same load from the same generators, in turn, in rounds that
+// alternate which comes first; what is judged is the ratio within a round. It prints markdown, and JSON with -json.
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
-	"text/tabwriter"
+	"regexp"
+	"runtime"
 	"time"
+
+	"github.com/stelelog/stele/bench/replay"
 )
-
-// figure is one measured value of both; lower is better unless higher says otherwise.
-type figure struct {
-	Name   string  `json:"name"`
-	Unit   string  `json:"unit"`
-	Stele  float64 `json:"stele"`
-	Kafka  float64 `json:"kafka,omitempty"`
-	Ratio  float64 `json:"ratio,omitempty"` // stele / kafka
-	Target string  `json:"target,omitempty"`
-	Met    *bool   `json:"met,omitempty"`
-}
-
-// target is what a figure must be: below an absolute value, and below a part of Kafka's; 0 for none.
-type target struct{ below, ratio float64 }
 
 type bench struct {
 	ctx     context.Context
 	stele   string
 	scratch string
 	kafka   bool
-	mb      int
+	rounds  int
+	seconds float64 // of load in a measurement
+	bytes   int64   // at most, of a measurement
 	profile string
-	figures []figure
+	rows    []row
 }
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == "replay" {
+		if err := replay.Main(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "replay:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var b bench
 	var only, jsonFile string
 	flag.StringVar(&b.stele, "stele", "", "the binary")
-	flag.StringVar(&only, "only", "startup,restart,memory,load", "which parts")
-	flag.StringVar(&jsonFile, "json", "", "file for the figures as JSON; - is standard output")
-	flag.IntVar(&b.mb, "mb", 512, "MB to write and read")
-	flag.StringVar(&b.profile, "cpuprofile", "", "directory for CPU profiles of Stele under load")
+	flag.StringVar(&only, "rows", "", "regular expression for the names of the rows to measure")
+	flag.StringVar(&jsonFile, "json", "", "file for the figures as JSON; rows that it has from earlier runs stay")
+	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each row (default 3; 1 with -quick)")
+	flag.Float64Var(&b.seconds, "seconds", 0, "seconds of load in each measurement (default 2; 0.7 with -quick)")
+	flag.StringVar(&b.profile, "cpuprofile", "", "directory for CPU profiles of Stele, one a row")
+	quick := flag.Bool("quick", false, "fewer rows, one round, short measurements")
+	all := flag.Bool("all", false, "every combination of the rows of produce")
+	list := flag.Bool("list", false, "list the rows and stop")
+	printOnly := flag.Bool("print", false, "print the rows of the file of -json and stop")
 	noKafka := flag.Bool("no-kafka", false, "measure Stele alone")
 	flag.Parse()
 	b.kafka = !*noKafka
+	b.bytes = 1 << 30
+	b.seconds, b.rounds = cmp.Or(b.seconds, 2), cmp.Or(b.rounds, 3)
+	if *quick {
+		b.seconds, b.rounds, b.bytes = min(b.seconds, 0.7), 1, 512<<20
+	}
+	pattern, err := regexp.Compile(only)
+	if err != nil {
+		fail(err)
+	}
+	for _, r := range allRows(*all) {
+		if pattern.MatchString(r.name) && (!*quick || r.quick || only != "") {
+			b.rows = append(b.rows, r)
+		}
+	}
+	if *list {
+		for _, r := range b.rows {
+			fmt.Println(r.name)
+		}
+		return
+	}
+	rep, err := loadReport(jsonFile)
+	if err != nil {
+		fail(err)
+	}
+	if *printOnly {
+		rep.markdown(os.Stdout)
+		return
+	}
+	if b.stele == "" {
+		fail(errors.New("-stele is missing; bench/run.sh sets it"))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	b.ctx = ctx
-	if err := b.run(strings.Split(only, ",")); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+	if err := b.run(rep); err != nil {
+		fail(err)
 	}
-	b.print()
-	if jsonFile == "" {
-		return
-	}
-	text, err := json.MarshalIndent(b.figures, "", "  ")
-	if err == nil && jsonFile == "-" {
-		fmt.Println(string(text))
-	} else if err == nil {
-		err = os.WriteFile(jsonFile, append(text, '\n'), 0o644)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+	rep.markdown(os.Stdout)
+	if err := rep.save(jsonFile); err != nil {
+		fail(err)
 	}
 }
 
-func (b *bench) run(parts []string) (err error) {
-	if b.stele == "" {
-		return fmt.Errorf("-stele is missing; bench/run.sh sets it")
-	}
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "bench:", err)
+	os.Exit(1)
+}
+
+// run measures the rows, those that share servers together.
+func (b *bench) run(rep *report) (err error) {
 	if b.scratch, err = os.MkdirTemp("", "stele-bench-"); err != nil {
 		return err
 	}
 	defer os.RemoveAll(b.scratch)
-	for _, part := range []struct {
-		name string
-		run  func() error
-	}{{"startup", b.startup}, {"restart", b.restart}, {"memory", b.memory}, {"load", b.load}} {
-		if !slices.Contains(parts, part.name) {
+	for _, mode := range []struct {
+		fixture fixture
+		cpu     int // of the servers, -1 any
+	}{{own, -1}, {bound, 1}, {free, -1}} {
+		var rows []row
+		for _, r := range b.rows {
+			if r.fixture == mode.fixture {
+				rows = append(rows, r)
+			}
+		}
+		if len(rows) == 0 {
 			continue
 		}
-		start := time.Now()
-		if err := part.run(); err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
+		if mode.fixture == bound && runtime.NumCPU() < 2 {
+			fmt.Fprintln(os.Stderr, "one processor: rows that give one to the broker and one to the generator are left out")
+			continue
 		}
-		fmt.Fprintf(os.Stderr, "%s took %s\n", part.name, time.Since(start).Round(time.Second))
+		if err := b.measure(rows, mode.fixture, mode.cpu, rep); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// servers are the two to compare, or Stele alone.
-func (b *bench) servers() []server {
-	if !b.kafka {
-		return []server{&stele{b: b}}
-	}
-	return []server{&stele{b: b}, &kafka{b: b}}
-}
-
-// add notes a figure; kafka is 0 when it was not measured.
-func (b *bench) add(name, unit string, stele, kafka float64, t target) {
-	f := figure{Name: name, Unit: unit, Stele: stele, Kafka: kafka}
-	if kafka > 0 {
-		f.Ratio = stele / kafka
-	}
-	var wants []string
-	met := true
-	if t.below > 0 {
-		wants = append(wants, fmt.Sprintf("< %g", t.below))
-		met = met && stele < t.below
-	}
-	if t.ratio > 0 && kafka > 0 {
-		wants = append(wants, fmt.Sprintf("<= %.3g of Kafka's", t.ratio))
-		met = met && f.Ratio <= t.ratio
-	}
-	if len(wants) > 0 {
-		f.Target, f.Met = strings.Join(wants, ", "), &met
-	}
-	b.figures = append(b.figures, f)
-}
-
-func (b *bench) print() {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\tStele\tKafka\tratio\ttarget\t")
-	for _, f := range b.figures {
-		kafka, ratio, verdict := "-", "-", ""
-		if f.Kafka > 0 {
-			kafka, ratio = format(f.Kafka), fmt.Sprintf("%.3f", f.Ratio)
+func (b *bench) measure(rows []row, f fixture, cpu int, rep *report) error {
+	var servers []server
+	if f != own {
+		started, stop, err := b.start(cpu)
+		if err != nil {
+			return err
 		}
-		if f.Met != nil {
-			verdict = "met"
-			if !*f.Met {
-				verdict = "MISSED"
-			}
+		defer stop()
+		servers = started
+		if err := b.warm(servers); err != nil {
+			return err
 		}
-		fmt.Fprintf(w, "%s (%s)\t%s\t%s\t%s\t%s\t%s\n", f.Name, f.Unit, format(f.Stele), kafka, ratio, f.Target, verdict)
 	}
-	w.Flush()
+	for _, r := range rows {
+		began := time.Now()
+		figures, err := r.measure(b, servers, &r)
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+		rep.add(r, figures)
+		fmt.Fprintf(os.Stderr, "%s: %s\n", r.name, time.Since(began).Round(100*time.Millisecond))
+	}
+	return nil
 }
 
-func format(v float64) string {
-	switch {
-	case v >= 100:
-		return fmt.Sprintf("%.0f", v)
-	case v >= 10:
-		return fmt.Sprintf("%.1f", v)
+// servers are the two to compare, or Stele alone; nothing is started yet.
+func (b *bench) servers(cpu int) []server {
+	s := []server{&stele{process: process{cpu: cpu}, b: b}}
+	if b.kafka {
+		s = append(s, &kafka{process: process{cpu: cpu}, b: b})
 	}
-	return fmt.Sprintf("%.2f", v)
+	return s
+}
+
+// start runs the servers beside each other. One of them idles while the other is measured, which for neither costs
+// more than a hundredth of a core.
+func (b *bench) start(cpu int) (servers []server, stop func(), err error) {
+	servers = b.servers(cpu)
+	stop = func() {
+		for _, s := range servers {
+			s.stop()
+		}
+	}
+	for _, s := range servers {
+		err := s.format()
+		if err == nil {
+			err = s.exec()
+		}
+		if err == nil {
+			_, err = b.firstAck(s, "first", time.Now())
+		}
+		if err != nil {
+			stop()
+			return nil, nil, err
+		}
+	}
+	return servers, stop, nil
 }

@@ -2,14 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stelelog/stele/bench/probe"
 	"github.com/stelelog/stele/test/reference"
@@ -17,6 +21,10 @@ import (
 
 // kafkaJVM are the flags of Kafka's own kafka-server-start.sh.
 const kafkaJVM = "-Xmx1G -Xms1G -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 -XX:+ExplicitGCInvokesConcurrent -Djava.awt.headless=true"
+
+// deleteSoon makes the files of deleted topics go at once, so that those of earlier measurements are not written back
+// to disk during the next. It is the only setting that is not the default.
+const deleteSoon = "log.segment.delete.delay.ms=0"
 
 // server is a broker of either kind: a data directory, ports, and at most one process.
 type server interface {
@@ -26,6 +34,8 @@ type server interface {
 	// exec starts the process and does not wait for it.
 	exec() error
 	addr() string
+	// data is the directory with the partitions' directories.
+	data() string
 	pid() int
 	dead() <-chan struct{}
 	kill()
@@ -37,6 +47,7 @@ type server interface {
 type process struct {
 	dir         string
 	port, cport int
+	cpu         int // the only one it may use, -1: all
 	cmd         *exec.Cmd
 	done        chan struct{}
 }
@@ -59,8 +70,7 @@ func (p *process) start(cmd *exec.Cmd) error {
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := startOn(cmd, p.cpu); err != nil {
 		return err
 	}
 	done := make(chan struct{})
@@ -72,6 +82,27 @@ func (p *process) start(cmd *exec.Cmd) error {
 	return nil
 }
 
+// startOn starts a process that may use only one processor, or all if cpu is -1.
+func startOn(cmd *exec.Cmd, cpu int) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if cpu < 0 {
+		return cmd.Start()
+	}
+	// A child has the affinity of the thread that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return err
+	}
+	one.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return fmt.Errorf("bind to processor %d: %w", cpu, err)
+	}
+	return errors.Join(cmd.Start(), unix.SchedSetaffinity(0, &before))
+}
+
+func (p *process) data() string          { return filepath.Join(p.dir, "data") }
 func (p *process) addr() string          { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)) }
 func (p *process) pid() int              { return p.cmd.Process.Pid }
 func (p *process) dead() <-chan struct{} { return p.done }
@@ -97,8 +128,16 @@ type stele struct {
 	http int // port of profiles, 0 for none
 }
 
-func (s *stele) name() string  { return "stele" }
-func (s *stele) format() error { return s.fresh(s.b) }
+func (s *stele) name() string { return "stele" }
+
+func (s *stele) format() (err error) {
+	if s.b.profile != "" {
+		if s.http, err = reference.FreePort(); err != nil {
+			return err
+		}
+	}
+	return s.fresh(s.b)
+}
 
 func (s *stele) exec() error {
 	listen := ""
@@ -106,7 +145,7 @@ func (s *stele) exec() error {
 		listen = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.http))
 	}
 	return s.start(exec.Command(s.b.stele, "serve", "--data-dir", filepath.Join(s.dir, "data"),
-		"--set", fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", s.port, s.cport), "--set", "http.listen="+listen))
+		"--set", fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", s.port, s.cport), "--set", "http.listen="+listen, "--set", deleteSoon))
 }
 
 type kafka struct {
@@ -120,7 +159,7 @@ func (k *kafka) format() error {
 	if err := k.fresh(k.b); err != nil {
 		return err
 	}
-	_, err := reference.Run(k.b.ctx, "format", k.dir, strconv.Itoa(k.port), strconv.Itoa(k.cport))
+	_, err := reference.Run(k.b.ctx, "format", k.dir, strconv.Itoa(k.port), strconv.Itoa(k.cport), deleteSoon)
 	return err
 }
 
