@@ -7,6 +7,6 @@ cd "$(dirname "$0")/.."
 go list ./... | while read -r package; do
   go test -list '^Fuzz' "$package" | grep '^Fuzz' | while read -r target; do
     printf '%s %s\n' "$package" "$target"
-    go test -run '^$' -fuzz "^$target\$" -fuzztime "$FUZZTIME" "$package"
+    go test -run '^$' -fuzz "^$target\$" -fuzztime "$FUZZTIME" -fuzzminimizetime 2s "$package"
   done || [ $? -eq 1 ] # a package without targets
 done

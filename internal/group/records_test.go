@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -193,7 +194,13 @@ func FuzzDecodeRecord(f *testing.F) {
 	f.Add(unhex(f, "0001 0002 6731 0006 6f7264657273 00000003"), unhex(f, "0004 00000000000003e8 00000005 02 6d 0000018bcfe56800 01 00 10 0102030405060708090a0b0c0d0e0f10"))
 	f.Add([]byte{0, 2}, []byte{})
 	f.Fuzz(func(t *testing.T, key, value []byte) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
 		rec, err := DecodeRecord(key, value)
+		runtime.ReadMemStats(&after)
+		if made := after.TotalAlloc - before.TotalAlloc; made > 64<<10+200*uint64(len(key)+len(value)) {
+			t.Fatalf("%d bytes of memory for %d and %d", made, len(key), len(value))
+		}
 		if err != nil {
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"reflect"
+	"runtime"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -233,17 +234,81 @@ func TestM002_typed_errors(t *testing.T) {
 	}
 }
 
-// Whatever the bytes, the decoders answer with a value or an error, and a value encodes again.
+// Whatever the bytes, the decoders answer with a value or an error, and take memory in proportion; a value encodes
+// again, to bytes that mean the same.
 func FuzzDecodeRecord(f *testing.F) {
 	f.Add([]byte{1, 2, 0, 4, 'f', 'o', 'o'})
+	for _, s := range schemas {
+		for version := int16(0); version <= s.maxVersion; version++ {
+			rec := reflect.New(s.typ).Interface().(Record)
+			b, err := AppendRecord(nil, rec, version)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(b)
+		}
+	}
+	for _, rec := range []Record{
+		&RegisterBrokerRecord{EndPoints: []Endpoint{{Name: "a", Host: "b", Port: 9}}, Features: []FeatureRange{{Name: "f"}}, Rack: new("r"), LogDirs: []UUID{{1}}, CordonedLogDirs: []UUID{}},
+		&PartitionRecord{Replicas: []int32{1, 2}, ISR: []int32{1}, Directories: []UUID{{1}}},
+		&PartitionChangeRecord{ISR: []int32{1}, Leader: 1, Unknown: Tags{{77, []byte("x")}}},
+	} {
+		b, err := AppendRecord(nil, rec, schemas[rec.RecordKey()].maxVersion)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add(AppendControl(nil, &Voters{Voters: []VotersEntry{{VoterID: 1, Endpoints: []VoterEndpoint{{Name: "n"}}}}}))
+	f.Add(AppendControl(nil, &LeaderChange{Version: 1, Voters: []Voter{{VoterID: 1}}, GrantingVoters: []Voter{{VoterID: 1}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if rec, version, err := DecodeRecord(b); err == nil {
-			if _, err := AppendRecord(nil, rec, version); err != nil {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		rec, version, err := DecodeRecord(b)
+		runtime.ReadMemStats(&after)
+		if made := after.TotalAlloc - before.TotalAlloc; made > 64<<10+200*uint64(len(b)) {
+			t.Fatalf("%d bytes of memory for %d", made, len(b))
+		}
+		if err == nil {
+			once, err := AppendRecord(nil, rec, version)
+			if err != nil {
 				t.Fatal(err)
 			}
+			again, _, err := DecodeRecord(once)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if twice, err := AppendRecord(nil, again, version); err != nil || !bytes.Equal(once, twice) {
+				t.Fatalf("%+v\n%x\n%x\n%v", rec, once, twice, err)
+			}
 		}
-		for _, typ := range []ControlType{ControlLeaderChange, ControlSnapshotHeader, ControlVoters} {
-			_, _ = DecodeControl(typ, b)
+		for typ := ControlLeaderChange; typ <= ControlVoters; typ++ {
+			rec, err := DecodeControl(typ, b)
+			if err != nil {
+				continue
+			}
+			once := AppendControl(nil, rec)
+			if again, err := DecodeControl(typ, once); err != nil || !bytes.Equal(AppendControl(nil, again), once) {
+				t.Fatalf("control record %d: %x: %v", typ, once, err)
+			}
+		}
+	})
+}
+
+// Any bytes are either one of the files beside the metadata log, which is written as it was read, or an error.
+func FuzzFiles(f *testing.F) {
+	f.Add([]byte("#\nversion=1\nnode.id=1\ncluster.id=abc\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n"))
+	f.Add([]byte(`{"leaderId":1,"leaderEpoch":3,"votedId":-1,"data_version":1}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if m, err := ParseMetaProperties(b); err == nil {
+			if again, err := ParseMetaProperties(m.Format()); err != nil || !reflect.DeepEqual(m, again) {
+				t.Fatalf("%+v, again %+v, %v", m, again, err)
+			}
+		}
+		if q, err := ParseQuorumState(b); err == nil {
+			if again, err := ParseQuorumState(q.Format()); err != nil || !reflect.DeepEqual(q, again) {
+				t.Fatalf("%+v, again %+v, %v", q, again, err)
+			}
 		}
 	})
 }

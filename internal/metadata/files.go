@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/stelelog/stele/internal/config"
 )
@@ -43,6 +44,9 @@ func ParseMetaProperties(text []byte) (MetaProperties, error) {
 		return m, &MetaPropertiesError{"version", v, "must be 0 or 1"}
 	}
 	m.ClusterID = values["cluster.id"]
+	if !utf8.ValidString(m.ClusterID) {
+		return m, &MetaPropertiesError{"cluster.id", m.ClusterID, "is not text"}
+	}
 	nodeKey := [...]string{"broker.id", "node.id"}[m.Version]
 	if text, ok := values[nodeKey]; ok {
 		n, err := strconv.ParseInt(text, 10, 32)
