@@ -38,6 +38,9 @@ type batch struct {
 
 	transactionalID string // "" for no transaction; otherwise all records are one transaction,
 	abort           bool   // aborted at the end or committed
+
+	idempotent bool // with a producer id and sequence numbers
+	maxBytes   int  // the limit that the client sets itself on records and batches; 0 for its own
 }
 
 // query is what one consume call reads: the topic from its beginning to its end.
@@ -46,6 +49,7 @@ type query struct {
 	count     int // how many records there are, for clients that cannot tell the end
 	committed bool
 	binary    bool // records hold bytes that are not text
+	maxBytes  int  // how large a record it has to be ready for; 0 for its own limit
 }
 
 // client is somebody's client. Each call connects anew. A call returns errCannot when the client has no way

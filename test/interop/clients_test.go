@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -22,35 +24,63 @@ var codecs = []string{"none", "gzip", "snappy", "lz4", "zstd"}
 // try fails with an error that contains says.
 type limit struct{ why, says string }
 
-// limits holds them by client and scenario.
+// onlyWith are limits that show on a target that serves a capability, and not on others.
+var onlyWith = map[string]map[string]string{} // client -> scenario -> capability
+
+// limits holds them by client and scenario; a scenario that ends with * is all that begin so.
 var limits = map[string]map[string]limit{
 	"kafka-console": {
 		"write-partition":    {"ConsoleProducer has no option for the partition", "record 0: partition"},
 		"write-timestamp":    {"ConsoleProducer has no option for the timestamp", errCannot.Error()},
+		"admin-*":            {"the console tools are two; Kafka's other tools are TestTools", errCannot.Error()},
 		"write-binary":       {"ConsoleProducer reads lines of text", "No key separator found"},
 		"transaction-commit": {"ConsoleProducer never begins a transaction", "before completing a call to initTransactions"},
 		"transaction-abort":  {"ConsoleProducer never begins a transaction", "before completing a call to initTransactions"},
+	},
+	"java": {
+		"admin-alter-configs": {"Kafka 4's Admin has IncrementalAlterConfigs only", errCannot.Error()},
 	},
 	"kcat": {
 		"write-both-null":    {"kcat skips an empty message without a key", "0 records instead of 1"},
 		"transaction-abort":  {"kcat aborts only when it is interrupted before the end of its input, and had sent nothing by then", "read uncommitted: 1 records instead of 3"},
 		"write-timestamp":    {"kcat has no option for the timestamp", errCannot.Error()},
+		"admin-*":            {"kcat only lists", errCannot.Error()},
 		"rebalance-consumer": {"librdkafka 2.0 knows classic groups only", errCannot.Error()},
 	},
 	"confluent-kafka": {
-		"rebalance-consumer": {"librdkafka 2.0 knows classic groups only", errCannot.Error()},
+		"rebalance-consumer":        {"librdkafka 2.0 knows classic groups only", errCannot.Error()},
+		"admin-incremental-configs": {"confluent-kafka 1.7 has AlterConfigs only", errCannot.Error()},
+		"admin-delete-records":      {"confluent-kafka 1.7 has no DeleteRecords", errCannot.Error()},
+		"admin-delete-group-offset": {"confluent-kafka has no OffsetDelete", errCannot.Error()},
+		"admin-delete-group":        {"confluent-kafka 1.7 has no DeleteGroups", errCannot.Error()},
 	},
 	"stele": {
-		"write-header-nulls": {"stele produce has no way to write a null header", errCannot.Error()},
-		"write-binary":       {"stele produce reads lines of text", errCannot.Error()},
-		"write-timestamp":    {"stele produce has no option for the timestamp", errCannot.Error()},
-		"transaction-commit": {"stele produce has no transactions", errCannot.Error()},
-		"transaction-abort":  {"stele produce has no transactions", errCannot.Error()},
-		"rebalance-consumer": {"stele consume takes part in classic groups only", errCannot.Error()},
+		"write-header-nulls":        {"stele produce has no way to write a null header", errCannot.Error()},
+		"write-binary":              {"stele produce reads lines of text", errCannot.Error()},
+		"write-timestamp":           {"stele produce has no option for the timestamp", errCannot.Error()},
+		"transaction-commit":        {"stele produce has no transactions", errCannot.Error()},
+		"transaction-abort":         {"stele produce has no transactions", errCannot.Error()},
+		"rebalance-consumer":        {"stele consume takes part in classic groups only", errCannot.Error()},
+		"admin-alter-configs":       {"stele config changes what it is told and leaves the rest", errCannot.Error()},
+		"admin-delete-records":      {"stele has no command that deletes records", errCannot.Error()},
+		"admin-delete-group-offset": {"stele has no command that deletes single commits", errCannot.Error()},
 	},
 	"franz-go": {
 		"rebalance-consumer": {"kgo takes part in classic groups only", errCannot.Error()},
 	},
+}
+
+// limitOf is what keeps a client from a scenario, and its name in the table.
+func limitOf(client, scenario string) (l limit, row string, limited bool) {
+	if l, ok := limits[client][scenario]; ok {
+		return l, scenario, true
+	}
+	for row, l := range limits[client] {
+		if prefix, ok := strings.CutSuffix(row, "*"); ok && strings.HasPrefix(scenario, prefix) {
+			return l, row, true
+		}
+	}
+	return limit{}, "", false
 }
 
 // mismatch is the error of a check whose records are not what they should be.
@@ -74,25 +104,31 @@ type suite struct {
 
 func newSuite(t *testing.T, target target) *suite {
 	t.Helper()
-	java, err := newJava(target.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(java.close)
-	python, err := newPython(target.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(python.close)
 	addr := target.Addr()
-	return &suite{target, []client{franz{addr}, java, console{addr}, python, kcat{addr}, steleCLI{addr}}, mustCapabilities(t, addr)}
+	clients := []client{franz{addr}, console{addr}, kcat{addr}, steleCLI{addr}}
+	for _, start := range drivers {
+		d, err := start(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(d.close)
+		clients = append(clients, d)
+	}
+	if some := os.Getenv("INTEROP_CLIENTS"); some != "" {
+		of := regexp.MustCompile(some)
+		clients = slices.DeleteFunc(clients, func(c client) bool { return !of.MatchString(c.name()) })
+	}
+	return &suite{target, clients, mustCapabilities(t, addr)}
 }
 
 // check runs one scenario for one client and counts it.
 func (s *suite) check(t *testing.T, c client, scenario string, f func(ctx context.Context) error) {
 	t.Helper()
 	timeout := 60 * time.Second
-	l, limited := limits[c.name()][scenario]
+	l, row, limited := limitOf(c.name(), scenario)
+	if capability, ok := onlyWith[c.name()][row]; ok && !s.served.has(capability) {
+		limited = false
+	}
 	gap, missing := s.served.missing(scenario)
 	if limited || missing {
 		timeout = 30 * time.Second
@@ -113,7 +149,7 @@ func (s *suite) check(t *testing.T, c client, scenario string, f func(ctx contex
 		t.Errorf("%s %s: failed in another way than the table of limits says (%q): %v", c.name(), scenario, l.says, err)
 		results.add(c.name(), scenario, false)
 	case limited:
-		results.addCannot(c.name(), scenario, l.why)
+		results.addCannot(c.name(), row, l.why)
 	case err != nil:
 		t.Errorf("%s %s: %v", c.name(), scenario, err)
 		results.add(c.name(), scenario, false)
@@ -212,6 +248,8 @@ var writes = []struct {
 func TestClients(t *testing.T) {
 	s := newSuite(t, newTarget(t))
 	s.each(t, "write", s.write)
+	s.each(t, "admin", s.admin)
+	s.large(t)
 	s.each(t, "transactions", s.transactions)
 	s.read(t)
 	s.each(t, "groups", s.groups)
@@ -235,6 +273,25 @@ func (s *suite) write(t *testing.T, c client) {
 			return s.stored(ctx, topic, w.codec, w.records)
 		})
 	}
+	s.check(t, c, "write-idempotent", func(ctx context.Context) error {
+		topic, records := "write-idempotent-by-"+c.name(), plainRecords("idempotent")
+		if err := s.topic(ctx, topic, 1); err != nil {
+			return err
+		}
+		if err := c.produce(ctx, batch{topic: topic, codec: "none", records: records, idempotent: true}); err != nil {
+			return err
+		}
+		all, err := fetchAll(ctx, s.target.Addr(), topic, false)
+		if err != nil {
+			return err
+		}
+		for _, r := range all {
+			if r.ProducerID < 0 {
+				return mismatch(fmt.Sprintf("offset %d has no producer id", r.Offset))
+			}
+		}
+		return s.stored(ctx, topic, "none", records)
+	})
 }
 
 // stored compares a topic with what was sent there in one call, and looks at the batches' codec.
@@ -374,9 +431,22 @@ func (s *suite) read(t *testing.T) {
 				if err != nil {
 					return err
 				}
+				if _, _, blind := limitOf(c.name(), "read-empty"); blind {
+					want, got = fold(want), fold(got)
+				}
 				return differ("mixture-by-"+from.name(), compare(want, byPosition(got), true))
 			})
 		}
+		s.check(t, c, "read-empty", func(ctx context.Context) error {
+			if specialErr != nil {
+				return specialErr
+			}
+			got, err := c.consume(ctx, query{topic: "special-empty", count: len(nullRecords) + len(emptyRecords)})
+			if err != nil {
+				return err
+			}
+			return differ("special-empty", compare(slices.Concat(nullRecords, emptyRecords), got, false))
+		})
 		s.check(t, c, "read-binary", func(ctx context.Context) error {
 			if specialErr != nil {
 				return specialErr
@@ -415,6 +485,25 @@ func (s *suite) read(t *testing.T) {
 	})
 }
 
+// fold makes what is empty null.
+func fold(records []record) []record {
+	records = slices.Clone(records)
+	for i, r := range records {
+		for _, b := range []*[]byte{&records[i].Key, &records[i].Value} {
+			if len(*b) == 0 {
+				*b = nil
+			}
+		}
+		records[i].Headers = slices.Clone(r.Headers)
+		for j, h := range r.Headers {
+			if len(h.Value) == 0 {
+				records[i].Headers[j].Value = nil
+			}
+		}
+	}
+	return records
+}
+
 // mixture has a client write all that it can, with every codec, to one topic, and returns what is stored.
 func (s *suite) mixture(ctx context.Context, c client) ([]record, error) {
 	topic := "mixture-by-" + c.name()
@@ -425,7 +514,7 @@ func (s *suite) mixture(ctx context.Context, c client) ([]record, error) {
 	for _, codec := range codecs {
 		var records []record
 		for _, w := range writes {
-			if _, limited := limits[c.name()][w.name]; limited || w.name == "write-binary" || w.name == "write-partition" ||
+			if _, _, limited := limitOf(c.name(), w.name); limited || w.name == "write-binary" || w.name == "write-partition" ||
 				strings.HasPrefix(w.name, "codec-") && w.codec != codec {
 				continue
 			}
@@ -448,10 +537,14 @@ func (s *suite) special() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	f := franz{s.target.Addr()}
-	if err := errors.Join(s.topic(ctx, "special-binary", 1), s.topic(ctx, "special-transactions", 1)); err != nil {
+	if err := errors.Join(s.topic(ctx, "special-binary", 1), s.topic(ctx, "special-empty", 1), s.topic(ctx, "special-transactions", 1)); err != nil {
 		return err
 	}
 	if err := f.produce(ctx, batch{topic: "special-binary", codec: "lz4", records: binaryRecords}); err != nil {
+		return err
+	}
+	empty := batch{topic: "special-empty", codec: "none", records: slices.Concat(nullRecords, emptyRecords)}
+	if err := f.produce(ctx, empty); err != nil {
 		return err
 	}
 	for _, part := range []struct {

@@ -61,6 +61,9 @@ func (c console) produce(ctx context.Context, b batch) error {
 		defer cancel()
 		args = append(args, "--command-property", "transactional.id="+b.transactionalID)
 	}
+	if b.maxBytes > 0 {
+		args = append(args, "--command-property", fmt.Sprintf("max.request.size=%d", b.maxBytes))
+	}
 	var text strings.Builder
 	for _, r := range b.records {
 		if r.Timestamp != 0 {

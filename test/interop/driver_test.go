@@ -17,8 +17,8 @@ import (
 	"github.com/stelelog/stele/test/reference"
 )
 
-// driver is a client of another language in a process of its own, asked by JSON lines: java/Driver.java and
-// python/driver.py speak the same protocol. One request is under way at a time.
+// driver is a client in a process of its own, asked by JSON lines: java/Driver.java, python/driver.py and the others
+// speak the same protocol. One request is under way at a time.
 type driver struct {
 	label string
 	addr  string
@@ -45,12 +45,20 @@ type request struct {
 	Count           int               `json:"count,omitempty"`
 	Member          string            `json:"member,omitempty"`
 	Config          map[string]string `json:"config,omitempty"` // in the client's own names
+	Idempotent      bool              `json:"idempotent,omitempty"`
+	MaxBytes        int               `json:"max_bytes,omitempty"` // for records and batches; 0 for the client's own limit
+	Admin           *adminRequest     `json:"admin,omitempty"`     // of the op admin
 }
 
 type answer struct {
-	Error   string   `json:"error"`
-	Records []record `json:"records"`
+	Error   string      `json:"error"`
+	Cannot  bool        `json:"cannot"` // the error is that the client has no way to do this
+	Records []record    `json:"records"`
+	Admin   adminAnswer `json:"admin"`
 }
+
+// drivers starts each client that is behind a driver. A file adds its own.
+var drivers = []func(addr string) (*driver, error){newJava, newPython}
 
 // javaClasses compiles java/Driver.java once and returns a class path with it and Kafka.
 var javaClasses = sync.OnceValues(func() (string, error) {
@@ -109,37 +117,46 @@ func (d *driver) close() {
 
 // call asks and waits for the answer. A driver that does not answer in time is replaced by a new one.
 func (d *driver) call(ctx context.Context, r request) ([]record, error) {
+	a, err := d.ask(ctx, r)
+	return a.Records, err
+}
+
+func (d *driver) ask(ctx context.Context, r request) (answer, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r.Bootstrap = d.addr
 	line, err := json.Marshal(r)
 	if err != nil {
-		return nil, err
+		return answer{}, err
 	}
 	if _, err := d.in.Write(append(line, '\n')); err != nil {
-		return nil, fmt.Errorf("%s driver: %w", d.label, err)
+		return answer{}, fmt.Errorf("%s driver: %w", d.label, err)
 	}
 	process := d.cmd.Process
 	stop := context.AfterFunc(ctx, func() { _ = process.Kill() })
 	text, err := d.out.ReadBytes('\n')
 	if !stop() || err != nil {
 		d.close()
-		return nil, errors.Join(fmt.Errorf("%s driver ended: %w", d.label, err), ctx.Err(), d.start(d.command...))
+		return answer{}, errors.Join(fmt.Errorf("%s driver ended: %w", d.label, err), ctx.Err(), d.start(d.command...))
 	}
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil {
-		return nil, fmt.Errorf("%s driver said %q: %w", d.label, text, err)
+		return answer{}, fmt.Errorf("%s driver said %q: %w", d.label, text, err)
 	}
-	if a.Error != "" {
-		return a.Records, errors.New(a.Error)
+	switch {
+	case a.Cannot:
+		return a, errCannot
+	case a.Error != "":
+		return a, errors.New(a.Error)
 	}
-	return a.Records, nil
+	return a, nil
 }
 
 func (d *driver) name() string { return d.label }
 
 func (d *driver) produce(ctx context.Context, b batch) error {
-	r := request{Op: "produce", Topic: b.topic, Codec: b.codec, Records: b.records}
+	r := request{Op: "produce", Topic: b.topic, Codec: b.codec, Records: b.records,
+		Idempotent: b.idempotent, MaxBytes: b.maxBytes}
 	if b.transactionalID != "" {
 		r.TransactionalID, r.Transaction = b.transactionalID, "commit"
 		if b.abort {
@@ -151,11 +168,16 @@ func (d *driver) produce(ctx context.Context, b batch) error {
 }
 
 func (d *driver) consume(ctx context.Context, q query) ([]record, error) {
-	r := request{Op: "consume", Topic: q.topic, Count: q.count, Config: map[string]string{"isolation.level": "read_uncommitted"}}
+	r := request{Op: "consume", Topic: q.topic, Count: q.count, MaxBytes: q.maxBytes, Config: map[string]string{"isolation.level": "read_uncommitted"}}
 	if q.committed {
 		r.Config["isolation.level"] = "read_committed"
 	}
 	return d.call(ctx, r)
+}
+
+func (d *driver) admin(ctx context.Context, r adminRequest) (adminAnswer, error) {
+	a, err := d.ask(ctx, request{Op: "admin", Admin: &r})
+	return a.Admin, err
 }
 
 func (d *driver) group(ctx context.Context, topic, group string, count int) ([]record, error) {

@@ -45,6 +45,9 @@ func (f franz) produce(ctx context.Context, b batch) error {
 		kgo.ProducerLinger(50 * time.Millisecond),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 	}
+	if b.maxBytes > 0 {
+		opts = append(opts, kgo.ProducerBatchMaxBytes(int32(b.maxBytes)))
+	}
 	if b.transactionalID != "" {
 		// BeginTransaction takes no context: without a limit it asks for a producer id for ever.
 		opts = append(opts, kgo.TransactionalID(b.transactionalID), kgo.RetryTimeout(10*time.Second))

@@ -99,6 +99,12 @@ func (k kcat) produce(ctx context.Context, b batch) error {
 				args = append(args, "-H", h.Name+"="+string(h.Value))
 			}
 		}
+		if b.idempotent {
+			args = append(args, "-X", "enable.idempotence=true")
+		}
+		if b.maxBytes > 0 {
+			args = append(args, "-X", fmt.Sprintf("message.max.bytes=%d", b.maxBytes))
+		}
 		if b.transactionalID != "" {
 			args = append(args, "-X", "transactional.id="+b.transactionalID)
 		}
@@ -200,6 +206,9 @@ func (k kcat) consume(ctx context.Context, q query) ([]record, error) {
 		isolation = "isolation.level=read_committed"
 	}
 	args := []string{"-C", "-t", q.topic, "-o", "beginning", "-e", "-q", "-X", isolation}
+	if q.maxBytes > 0 {
+		args = append(args, "-X", fmt.Sprintf("fetch.message.max.bytes=%d", q.maxBytes))
+	}
 	if !q.binary {
 		out, err := run(k.command(ctx, append(args, "-J")...))
 		if err != nil {

@@ -56,6 +56,9 @@ func (c steleCLI) produce(ctx context.Context, b batch) error {
 		}
 		args := []string{"produce", b.topic, "--compression", b.codec, "--partition", strconv.Itoa(int(first.Partition)),
 			"--key-separator", steleSeparator, "--null", steleNull}
+		if b.maxBytes > 0 {
+			args = append(args, "--max-line-bytes", strconv.Itoa(b.maxBytes))
+		}
 		for _, h := range first.Headers {
 			if h.Value == nil {
 				return errCannot
@@ -170,6 +173,100 @@ func (c steleCLI) join(_ context.Context, topic, group, protocol string) (member
 		return nil, err
 	}
 	return startProcessMember(cmd, "\n", parseStele)
+}
+
+// say runs a command and reads its JSON into the answer.
+func (c steleCLI) say(ctx context.Context, answer any, args ...string) error {
+	cmd, err := c.command(ctx, append(args, "--output", "json")...)
+	if err != nil {
+		return err
+	}
+	out, err := run(cmd)
+	if err != nil || answer == nil {
+		return err
+	}
+	return json.Unmarshal(out, answer)
+}
+
+func (c steleCLI) admin(ctx context.Context, r adminRequest) (a adminAnswer, err error) {
+	var settings []string
+	for k, v := range r.Configs {
+		settings = append(settings, k+"="+v)
+	}
+	switch r.Do {
+	case "create-topic":
+		args := []string{"topic", "create", r.Topic, "--partitions", strconv.Itoa(int(r.Partitions))}
+		for _, s := range settings {
+			args = append(args, "--config", s)
+		}
+		err = c.say(ctx, nil, args...)
+	case "list-topics":
+		var list []struct{ Topic string }
+		err = c.say(ctx, &list, "topic", "list")
+		for _, t := range list {
+			a.Names = append(a.Names, t.Topic)
+		}
+	case "describe-topic", "list-offsets":
+		var list []struct {
+			Partitions []struct {
+				Partition     int32
+				HighWatermark int64
+			}
+		}
+		err = c.say(ctx, &list, "topic", "describe", r.Topic)
+		for _, t := range list {
+			a.Partitions = int32(len(t.Partitions))
+			for _, p := range t.Partitions {
+				if p.Partition == r.Partition {
+					a.Offset = p.HighWatermark
+				}
+			}
+		}
+	case "create-partitions":
+		err = c.say(ctx, nil, "topic", "alter", r.Topic, "--partitions", strconv.Itoa(int(r.Partitions)))
+	case "describe-configs":
+		var list []struct{ Name, Value string }
+		err = c.say(ctx, &list, "config", "get", "--topic", r.Topic, "--all")
+		a.Configs = map[string]string{}
+		for _, s := range list {
+			a.Configs[s.Name] = s.Value
+		}
+	case "incremental-configs":
+		err = c.say(ctx, nil, append([]string{"config", "set", "--topic", r.Topic}, settings...)...)
+	case "list-groups":
+		var list []struct{ Group string }
+		err = c.say(ctx, &list, "group", "list")
+		for _, g := range list {
+			a.Names = append(a.Names, g.Group)
+		}
+	case "describe-group", "group-offset":
+		var list []struct {
+			State   string
+			Offsets []struct {
+				Topic           string
+				Partition       int32
+				CommittedOffset int64
+			}
+		}
+		err = c.say(ctx, &list, "group", "describe", r.Group)
+		for _, g := range list {
+			a.State = g.State
+			for _, o := range g.Offsets {
+				if o.Topic == r.Topic && o.Partition == r.Partition {
+					a.Offset = o.CommittedOffset
+				}
+			}
+		}
+	case "set-group-offset":
+		err = c.say(ctx, nil, "group", "reset-offsets", r.Group, "--topic", r.Topic, "--to", strconv.FormatInt(r.Offset, 10), "--execute")
+	case "delete-group":
+		err = c.say(ctx, nil, "group", "delete", r.Group)
+	case "delete-topic":
+		err = c.say(ctx, nil, "topic", "delete", r.Topic)
+	default: // alter-configs, delete-records, delete-group-offset
+		err = errCannot
+	}
+	return a, err
 }
 
 // lines is standard input of n numbered lines.

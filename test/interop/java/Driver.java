@@ -14,7 +14,15 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import java.util.concurrent.Future;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.NewPartitions;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -24,6 +32,7 @@ import org.apache.kafka.clients.producer.Producer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -60,6 +69,8 @@ public class Driver {
                 return consume(r);
             case "group":
                 return group(r);
+            case "admin":
+                return admin(r.get("bootstrap").asText(), r.get("admin"));
             case "join":
                 MEMBERS.put(r.get("member").asText(), new Member(r));
                 return JSON.createObjectNode();
@@ -96,6 +107,9 @@ public class Driver {
         String transaction = r.path("transaction").asText("");
         if (!transaction.isEmpty()) {
             p.put("transactional.id", r.get("transactional_id").asText());
+        }
+        if (r.path("max_bytes").asInt() > 0) {
+            p.put("max.request.size", r.get("max_bytes").asText());
         }
         ArrayNode offsets = JSON.createArrayNode();
         Producer<byte[], byte[]> producer = new KafkaProducer<>(p, new ByteArraySerializer(), new ByteArraySerializer());
@@ -196,6 +210,75 @@ public class Driver {
                 c.poll(Duration.ofMillis(100)).forEach(x -> records.add(json(x)));
             }
             c.commitSync();
+        }
+        return answer;
+    }
+
+    /** Does one administrative thing; see test/interop/admin_test.go for what is asked. */
+    static ObjectNode admin(String bootstrap, JsonNode q) throws Exception {
+        ObjectNode answer = JSON.createObjectNode();
+        ObjectNode a = answer.putObject("admin");
+        String topic = q.path("topic").asText(), group = q.path("group").asText();
+        TopicPartition at = new TopicPartition(topic, q.path("partition").asInt());
+        long offset = q.path("offset").asLong();
+        ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
+        Map<String, String> configs = new HashMap<>();
+        q.path("configs").fields().forEachRemaining(f -> configs.put(f.getKey(), f.getValue().asText()));
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
+            switch (q.get("do").asText()) {
+                case "create-topic":
+                    admin.createTopics(List.of(new NewTopic(topic, q.get("partitions").asInt(), (short) 1).configs(configs))).all().get();
+                    break;
+                case "list-topics":
+                    admin.listTopics().names().get().forEach(a.putArray("names")::add);
+                    break;
+                case "describe-topic":
+                    a.put("partitions", admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size());
+                    break;
+                case "create-partitions":
+                    admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(q.get("partitions").asInt()))).all().get();
+                    break;
+                case "describe-configs":
+                    ObjectNode values = a.putObject("configs");
+                    admin.describeConfigs(List.of(resource)).all().get().get(resource).entries().forEach(e -> values.put(e.name(), e.value()));
+                    break;
+                case "incremental-configs":
+                    List<AlterConfigOp> changes = new ArrayList<>();
+                    configs.forEach((k, v) -> changes.add(new AlterConfigOp(new ConfigEntry(k, v), AlterConfigOp.OpType.SET)));
+                    admin.incrementalAlterConfigs(Map.of(resource, changes)).all().get();
+                    break;
+                case "list-offsets":
+                    a.put("offset", admin.listOffsets(Map.of(at, OffsetSpec.latest())).partitionResult(at).get().offset());
+                    break;
+                case "delete-records":
+                    admin.deleteRecords(Map.of(at, RecordsToDelete.beforeOffset(offset))).all().get();
+                    break;
+                case "list-groups":
+                    ArrayNode names = a.putArray("names");
+                    admin.listGroups().all().get().forEach(g -> names.add(g.groupId()));
+                    break;
+                case "describe-group":
+                    a.put("state", admin.describeConsumerGroups(List.of(group)).all().get().get(group).groupState().toString());
+                    break;
+                case "group-offset":
+                    a.put("offset", admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get().get(at).offset());
+                    break;
+                case "set-group-offset":
+                    admin.alterConsumerGroupOffsets(group, Map.of(at, new OffsetAndMetadata(offset))).all().get();
+                    break;
+                case "delete-group-offset":
+                    admin.deleteConsumerGroupOffsets(group, Set.of(at)).all().get();
+                    break;
+                case "delete-group":
+                    admin.deleteConsumerGroups(List.of(group)).all().get();
+                    break;
+                case "delete-topic":
+                    admin.deleteTopics(List.of(topic)).all().get();
+                    break;
+                default: // alter-configs: it is gone from this client
+                    answer.put("error", "there is no " + q.get("do"));
+                    answer.put("cannot", true);
+            }
         }
         return answer;
     }

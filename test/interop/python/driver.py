@@ -9,6 +9,7 @@ import threading
 import time
 
 from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import admin as adm
 
 
 def encode(b):
@@ -33,6 +34,10 @@ def produce(request):
     if transaction:
         c["transactional.id"] = request["transactional_id"]
         c["transaction.timeout.ms"] = 30000
+    if request.get("idempotent"):
+        c["enable.idempotence"] = True
+    if request.get("max_bytes"):
+        c["message.max.bytes"] = request["max_bytes"]
     failures, offsets = [], []
 
     def delivered(err, msg):
@@ -91,7 +96,8 @@ def poll(consumer, timeout):
 
 def consume(request):
     """Reads every partition of a topic from its beginning to the end that it has now."""
-    c = Consumer(config(request, group_id="unused", enable_auto_commit=False, enable_partition_eof=True))
+    settings = {"fetch_message_max_bytes": request["max_bytes"]} if request.get("max_bytes") else {}
+    c = Consumer(config(request, group_id="unused", enable_auto_commit=False, enable_partition_eof=True, **settings))
     try:
         deadline = time.time() + request.get("timeout_ms", 30000) / 1000
         topic = c.list_topics(request["topic"], 10).topics[request["topic"]]
@@ -171,6 +177,79 @@ class Member:
         return self.records()
 
 
+class Cannot(Exception):
+    """The client has no way to do what is asked."""
+
+
+def need(client, method):
+    """A method that not every release has."""
+    if not hasattr(client, method):
+        raise Cannot("there is no " + method)
+    return getattr(client, method)
+
+
+def only(futures):
+    """The outcome of the one thing that was asked for."""
+    (future,) = futures.values()
+    return future.result(30)
+
+
+def admin(request):
+    """Does one administrative thing; see test/interop/admin_test.go for what is asked."""
+    q = request["admin"]
+    do, topic, group = q["do"], q.get("topic"), q.get("group")
+    client = adm.AdminClient({"bootstrap.servers": request["bootstrap"]})
+    at = TopicPartition(topic, q["partition"], q["offset"]) if topic else None
+
+    def resource(**kwargs):
+        return adm.ConfigResource(adm.ConfigResource.Type.TOPIC if hasattr(adm.ConfigResource, "Type") else "topic", topic, **kwargs)
+
+    if do == "create-topic":
+        only(client.create_topics([adm.NewTopic(topic, q["partitions"], 1, config=q["configs"])]))
+    elif do == "list-topics":
+        return {"names": list(client.list_topics(timeout=10).topics)}
+    elif do == "describe-topic":
+        return {"partitions": len(client.list_topics(topic, 10).topics[topic].partitions)}
+    elif do == "create-partitions":
+        only(client.create_partitions([adm.NewPartitions(topic, q["partitions"])]))
+    elif do == "describe-configs":
+        return {"configs": {name: e.value for name, e in only(client.describe_configs([resource()])).items()}}
+    elif do == "alter-configs":
+        only(client.alter_configs([resource(set_config=q["configs"])]))
+    elif do == "incremental-configs":
+        alter = need(client, "incremental_alter_configs")
+        entries = [adm.ConfigEntry(k, v, incremental_operation=adm.AlterConfigOpType.SET) for k, v in q["configs"].items()]
+        only(alter([resource(incremental_configs=entries)]))
+    elif do in ("list-offsets", "group-offset", "set-group-offset"):
+        # The older releases have these only in the consumer.
+        c = Consumer(config(request, group_id=group or "unused", enable_auto_commit=False))
+        try:
+            if do == "list-offsets":
+                return {"offset": c.get_watermark_offsets(at, 10)[1]}
+            if do == "group-offset":
+                return {"offset": c.committed([at], 10)[0].offset}
+            c.commit(offsets=[at], asynchronous=False)
+        finally:
+            c.close()
+    elif do == "delete-records":
+        only(need(client, "delete_records")([at]))
+    elif do == "list-groups":
+        if hasattr(client, "list_consumer_groups"):
+            return {"names": [g.group_id for g in client.list_consumer_groups().result(30).valid]}
+        return {"names": [g.id for g in client.list_groups(timeout=10)]}
+    elif do == "describe-group":
+        if hasattr(client, "describe_consumer_groups"):
+            return {"state": only(client.describe_consumer_groups([group])).state.name}
+        return {"state": client.list_groups(group, 10)[0].state}
+    elif do == "delete-group":
+        only(need(client, "delete_consumer_groups")([group]))
+    elif do == "delete-topic":
+        only(client.delete_topics([topic]))
+    else:
+        raise Cannot("there is no " + do)
+    return {}
+
+
 def main():
     members = {}
 
@@ -182,6 +261,7 @@ def main():
         "produce": produce,
         "consume": consume,
         "group": group,
+        "admin": lambda r: {"admin": admin(r)},
         "join": join,
         "records": lambda r: members[r["member"]].records(),
         "leave": lambda r: members.pop(r["member"]).leave(),
@@ -190,6 +270,8 @@ def main():
         request = json.loads(line)
         try:
             answer = ops[request["op"]](request)
+        except Cannot as e:
+            answer = {"error": str(e), "cannot": True}
         except Exception as e:
             answer = {"error": "%s: %s" % (type(e).__name__, e)}
         print(json.dumps(answer), flush=True)
