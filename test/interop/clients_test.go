@@ -32,6 +32,7 @@ var limits = map[string]map[string]limit{
 	"kafka-console": {
 		"write-partition":    {"ConsoleProducer has no option for the partition", "record 0: partition"},
 		"write-timestamp":    {"ConsoleProducer has no option for the timestamp", errCannot.Error()},
+		"large-refused":      {"ConsoleProducer says nothing of a record that the broker refuses for its size", "was taken, says the client"},
 		"admin-*":            {"the console tools are two; Kafka's other tools are TestTools", errCannot.Error()},
 		"write-binary":       {"ConsoleProducer reads lines of text", "No key separator found"},
 		"transaction-commit": {"ConsoleProducer never begins a transaction", "before completing a call to initTransactions"},
