@@ -54,7 +54,7 @@ func authorizedNode(t *testing.T, d *denyOne) (broker, controller *wire.Conn) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	n, err := startNode(ctx, c, slog.New(slog.DiscardHandler), d)
+	n, err := startNode(ctx, c, slog.New(slog.DiscardHandler), nil, d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,6 +329,40 @@ func brokerAuthorization() []authorizationCase {
 		{"DescribeConfigs, topic", describeConfigsRequest(kmsg.ConfigResourceTypeTopic, "t"), describeConfigsCode, []denial{{security.DescribeConfigs, onTopic}}, kerr.TopicAuthorizationFailed},
 		{"DescribeConfigs, broker", describeConfigsRequest(kmsg.ConfigResourceTypeBroker, "1"), describeConfigsCode, []denial{{security.DescribeConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
 		{"DescribeConfigs, group", describeConfigsRequest(kmsg.ConfigResourceTypeGroupConfig, "g"), describeConfigsCode, []denial{{security.DescribeConfigs, onGroup}}, kerr.GroupAuthorizationFailed},
+		{"DescribeConfigs, subscription to metrics", describeConfigsRequest(kmsg.ConfigResourceTypeClientMetrics, "m"), describeConfigsCode, []denial{{security.DescribeConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"DescribeConfigs, logger", describeConfigsRequest(kmsg.ConfigResourceTypeBrokerLogger, "1"), describeConfigsCode, []denial{{security.DescribeConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"DescribeLogDirs", func() kmsg.Request { return kmsg.NewPtrDescribeLogDirsRequest() }, func(r kmsg.Response) int16 {
+			resp := r.(*kmsg.DescribeLogDirsResponse)
+			if resp.ErrorCode != 0 && len(resp.Dirs) > 0 {
+				return 0 // denied, and told nevertheless
+			}
+			return resp.ErrorCode
+		}, []denial{{security.Describe, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"ListConfigResources", func() kmsg.Request { return kmsg.NewPtrListConfigResourcesRequest() },
+			func(r kmsg.Response) int16 { return r.(*kmsg.ListConfigResourcesResponse).ErrorCode }, []denial{{security.DescribeConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"DescribeTopicPartitions", func() kmsg.Request {
+			req := kmsg.NewPtrDescribeTopicPartitionsRequest()
+			topic := kmsg.NewDescribeTopicPartitionsRequestTopic()
+			topic.Topic = "t"
+			req.Topics, req.ResponsePartitionLimit = append(req.Topics, topic), 10
+			return req
+		}, func(r kmsg.Response) int16 { return r.(*kmsg.DescribeTopicPartitionsResponse).Topics[0].ErrorCode }, []denial{{security.Describe, onTopic}}, kerr.TopicAuthorizationFailed},
+		{"DescribeTopicPartitions, all", func() kmsg.Request {
+			req := kmsg.NewPtrDescribeTopicPartitionsRequest()
+			req.ResponsePartitionLimit = 1000
+			return req
+		}, func(r kmsg.Response) int16 {
+			for _, topic := range r.(*kmsg.DescribeTopicPartitionsResponse).Topics {
+				if *topic.Topic == "t" {
+					return 0
+				}
+			}
+			return kerr.TopicAuthorizationFailed.Code // left out
+		}, []denial{{security.Describe, onTopic}}, kerr.TopicAuthorizationFailed},
+		{"DescribeClientQuotas", func() kmsg.Request { return kmsg.NewPtrDescribeClientQuotasRequest() },
+			func(r kmsg.Response) int16 { return r.(*kmsg.DescribeClientQuotasResponse).ErrorCode }, []denial{{security.DescribeConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"AlterClientQuotas", alterQuotasRequest, alterQuotasCode, []denial{{security.AlterConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"IncrementalAlterConfigs, logger", incrementalRequest(kmsg.ConfigResourceTypeBrokerLogger, "1"), incrementalCode, []denial{{security.AlterConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
 		{"DescribeCluster", func() kmsg.Request {
 			req := kmsg.NewPtrDescribeClusterRequest()
 			req.IncludeClusterAuthorizedOperations = true
@@ -443,6 +477,9 @@ func controllerAuthorization() []authorizationCase {
 		return authorizationCase{name, request, code, cluster, kerr.ClusterAuthorizationFailed}
 	}
 	return []authorizationCase{
+		{"DescribeConfigs at the controller", describeConfigsRequest(kmsg.ConfigResourceTypeTopic, "t"), describeConfigsCode, []denial{{security.DescribeConfigs, onTopic}}, kerr.TopicAuthorizationFailed},
+		{"AlterClientQuotas at the controller", alterQuotasRequest, alterQuotasCode, []denial{{security.AlterConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"IncrementalAlterConfigs at the controller, logger", incrementalRequest(kmsg.ConfigResourceTypeBrokerLogger, "1"), incrementalCode, []denial{{security.AlterConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
 		top("Fetch of the metadata log", func() kmsg.Request {
 			req := kmsg.NewPtrFetchRequest()
 			topic := kmsg.NewFetchRequestTopic()
@@ -473,4 +510,18 @@ func controllerAuthorization() []authorizationCase {
 		}, func(r kmsg.Response) int16 { return r.(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode }, []denial{{security.Create, onCluster}, {security.Create, onTopic}}, kerr.TopicAuthorizationFailed},
 		{"DescribeQuorum", func() kmsg.Request { return kmsg.NewPtrDescribeQuorumRequest() }, func(r kmsg.Response) int16 { return r.(*kmsg.DescribeQuorumResponse).ErrorCode }, []denial{{security.Describe, onCluster}}, kerr.ClusterAuthorizationFailed},
 	}
+}
+
+func alterQuotasRequest() kmsg.Request {
+	req := kmsg.NewPtrAlterClientQuotasRequest()
+	entry := kmsg.NewAlterClientQuotasRequestEntry()
+	entity := kmsg.NewAlterClientQuotasRequestEntryEntity()
+	entity.Type, entity.Name = "user", new("u")
+	entry.Entity = append(entry.Entity, entity)
+	req.Entries = append(req.Entries, entry)
+	return req
+}
+
+func alterQuotasCode(r kmsg.Response) int16 {
+	return r.(*kmsg.AlterClientQuotasResponse).Entries[0].ErrorCode
 }

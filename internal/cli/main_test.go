@@ -74,7 +74,7 @@ func startFor(ctx context.Context, dir string, set ...string) (*node, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	n, err := startNode(ctx, c, slog.New(slog.DiscardHandler), nil)
+	n, err := startNode(ctx, c, slog.New(slog.DiscardHandler), nil, nil)
 	if err != nil {
 		return nil, err
 	}

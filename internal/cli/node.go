@@ -38,6 +38,7 @@ type node struct {
 	authorizer security.Authorizer
 	fs         vfs.FS
 	logger     *slog.Logger
+	level      *slog.LevelVar // of logger, nil when it cannot be changed
 	id         int32
 
 	plan          *broker.DirectoryPlan
@@ -65,9 +66,9 @@ type node struct {
 // startNode brings a node up to the point where its broker registers. Whatever is
 // wrong with ports, directories or settings is found before anything is changed on
 // disk. authorizer is asked on every API; nil allows everything.
-func startNode(ctx context.Context, c *config.Broker, logger *slog.Logger, authorizer security.Authorizer) (*node, error) {
+func startNode(ctx context.Context, c *config.Broker, logger *slog.Logger, level *slog.LevelVar, authorizer security.Authorizer) (*node, error) {
 	n := &node{
-		authorizer: authorizer, config: c, fs: vfs.OS(), logger: logger, id: int32(c.Int("node.id")),
+		authorizer: authorizer, config: c, fs: vfs.OS(), logger: logger, level: level, id: int32(c.Int("node.id")),
 		incarnation: metadata.NewUUID(rand.Reader), failed: make(chan error, 1),
 	}
 	if err := n.start(ctx); err != nil {
@@ -280,7 +281,7 @@ func (n *node) startQuorum(ctx context.Context) error {
 		watching.Wait()
 	})
 	n.image.Store(new(host.Committed))
-	n.controllerAPI.Open(host, server.ControllerNode{OwnBroker: n.ownBroker(), Logger: n.logger})
+	n.controllerAPI.Open(host, server.ControllerNode{ID: n.id, Config: n.config, OwnBroker: n.ownBroker(), Logger: n.logger, LogLevel: n.level})
 	if err := host.WaitActive(ctx); err != nil {
 		return err
 	}
@@ -477,7 +478,7 @@ func (n *node) ready(ctx context.Context) error {
 		return err
 	}
 	n.brokerAPI.Open(server.Node{
-		ID: n.id, ClusterID: n.plan.ClusterID, Config: n.config, Broker: n.broker, Replicas: n.replicas, Groups: n.groups, Logger: n.logger,
+		ID: n.id, ClusterID: n.plan.ClusterID, Config: n.config, Broker: n.broker, Replicas: n.replicas, Groups: n.groups, Logger: n.logger, LogLevel: n.level,
 	})
 	n.readiness.Met(readyStarted)
 	return nil

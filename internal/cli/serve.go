@@ -85,7 +85,7 @@ func (e *env) serve(ctx context.Context, o serveOptions) error {
 	if err != nil {
 		return err
 	}
-	logger, err := telemetry.NewLogger(e.err, o.logFormat, o.logLevel)
+	logger, level, err := telemetry.NewLogger(e.err, o.logFormat, o.logLevel)
 	if err != nil {
 		return usageError{err}
 	}
@@ -99,7 +99,7 @@ func (e *env) serve(ctx context.Context, o serveOptions) error {
 	defer stopTending()
 
 	started := time.Now()
-	n, err := startNode(ctx, c, logger, nil)
+	n, err := startNode(ctx, c, logger, level, nil)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ var coreDefs = []Def{
 	{Name: "initial.broker.registration.timeout.ms", Type: Int, Default: new("60000"), Doc: "The process exits when it could not register within this time."},
 	{Name: "leader.imbalance.check.interval.seconds", Type: Long, Default: new("300"), Check: atLeast(1), Doc: "Time between two looks for leaders that are not the preferred replica."},
 	{Name: "leader.imbalance.per.broker.percentage", Internal: true, Type: Int, Default: new("10"), Accepted: true, Doc: "Has no effect; every imbalance counts."},
-	{Name: "max.request.partition.size.limit", Type: Int, Default: new("2000"), Check: atLeast(1), Accepted: true, Doc: "Most partitions in one DescribeTopicPartitions answer."},
+	{Name: "max.request.partition.size.limit", Type: Int, Default: new("2000"), Check: atLeast(1), Doc: "Most partitions in one DescribeTopicPartitions answer."},
 	{Name: "message.max.bytes", Type: Int, Default: new("1048588"), Check: atLeast(0), Scope: ClusterWide, Doc: "Default of the topic setting max.message.bytes."},
 	{Name: "min.insync.replicas", Type: Int, Default: new("1"), Check: atLeast(1), Scope: ClusterWide, Doc: "Default of the topic setting min.insync.replicas."},
 	{Name: "node.id", Type: Int, Default: new("1"), Check: atLeast(0), Alternates: synonym("broker.id"), Doc: "Id of this node in the cluster. Stele's default is 1."},

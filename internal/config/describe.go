@@ -65,7 +65,7 @@ func (l Layers) synonyms(names []string, sensitive bool) []Synonym {
 		source Source
 	}{{l.Broker, DynamicBroker}, {l.Cluster, DynamicDefaultBroker}} {
 		for _, name := range names {
-			if v, ok := layer.values[name]; ok {
+			if v, ok := layer.values[name]; ok && brokerTable.usable(name, v) {
 				add(name, v, layer.source)
 			}
 		}
@@ -84,12 +84,19 @@ func (l Layers) synonyms(names []string, sensitive bool) []Synonym {
 	return out
 }
 
+// usable says whether a stored text is a value. Who alters broker settings at a controller, which knows no
+// broker's, or brings a metadata log along may have stored anything: what is no value counts as not set.
+func (t *table) usable(name, text string) bool {
+	d := t.byName[name]
+	return d == nil || d.Validate(text) == nil
+}
+
 // lookup finds the first explicit value of a broker setting.
 func (l Layers) lookup(name string) (string, bool) {
-	if v, ok := l.Broker[name]; ok {
+	if v, ok := l.Broker[name]; ok && brokerTable.usable(name, v) {
 		return v, true
 	}
-	if v, ok := l.Cluster[name]; ok {
+	if v, ok := l.Cluster[name]; ok && brokerTable.usable(name, v) {
 		return v, true
 	}
 	if l.Static != nil {
@@ -112,7 +119,7 @@ func (l Layers) resource(t *table, overrides map[string]string) Values {
 	return Values{
 		table: t,
 		lookup: func(name string) (string, bool) {
-			if v, ok := overrides[name]; ok {
+			if v, ok := overrides[name]; ok && t.usable(name, v) {
 				return v, true
 			}
 			// A setting that has the same name at the broker is looked up there through its alternates.
@@ -153,7 +160,7 @@ func (l Layers) describe(t *table, overrides map[string]string, own Source, valu
 			continue
 		}
 		e := Entry{Name: d.Name, Source: Default, Sensitive: d.Sensitive(), Type: d.Type, Doc: d.Doc}
-		if v, ok := overrides[d.Name]; ok {
+		if v, ok := overrides[d.Name]; ok && t.usable(d.Name, v) {
 			e.Synonyms = append(e.Synonyms, Synonym{Name: d.Name, Value: new(v), Source: own})
 		}
 		if names := alternateNames(d); len(names) > 0 {

@@ -111,7 +111,24 @@ func TestValidateTopic(t *testing.T) {
 	if !errors.As(err, new(*CrossError)) {
 		t.Error(err)
 	}
-	if err := ValidateGroup(map[string]string{"consumer.session.timeout.ms": "5000"}); !errors.As(err, new(*CrossError)) {
-		t.Error(err)
+}
+
+// What is stored and is no value of its setting counts as not set: whoever alters broker settings at a controller
+// may store anything, and neither a read nor a restart may stumble over it.
+func TestStoredNonsenseCountsAsNotSet(t *testing.T) {
+	t.Parallel()
+	nonsense := map[string]string{"min.insync.replicas": "x", "log.retention.ms": "-7", "log.retention.hours": "1e99", "log.cleaner.min.cleanable.ratio": "NaN"}
+	layers := Layers{Broker: nonsense, Cluster: map[string]string{"min.insync.replicas": "2", "log.retention.ms": "y"}}
+	topic := layers.Topic(map[string]string{"segment.bytes": "much", "cleanup.policy": "burn"})
+	if topic.Int("min.insync.replicas") != 2 || topic.Long("retention.ms") != 604800000 || topic.Int("segment.bytes") != 1<<30 ||
+		topic.Double("min.cleanable.dirty.ratio") != 0.5 || topic.List("cleanup.policy")[0] != "delete" {
+		t.Error(topic.Int("min.insync.replicas"), topic.Long("retention.ms"), topic.Int("segment.bytes"), topic.List("cleanup.policy"))
 	}
+	if got := entry(t, layers.DescribeBroker(), "min.insync.replicas"); text(got.Value) != "2" || got.Source != DynamicDefaultBroker {
+		t.Errorf("%+v", got)
+	}
+	if got := entry(t, layers.DescribeTopic(map[string]string{"segment.bytes": "much"}), "segment.bytes"); got.Source != Default {
+		t.Errorf("%+v", got)
+	}
+	layers.DescribeGroup(map[string]string{"consumer.session.timeout.ms": "x"})
 }

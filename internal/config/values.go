@@ -9,7 +9,7 @@ import (
 
 // Values reads one set of settings by name with their types: explicit values first, alternates next, then
 // defaults. Asking for a name that is not defined, or with a getter of another type, is a mistake in the
-// program and panics. The texts behind a Values have been validated before.
+// program and panics. The texts behind a Values have been validated before, or are left out where they are not valid.
 type Values struct {
 	table  *table
 	lookup func(name string) (string, bool)
@@ -83,9 +83,17 @@ func (v Values) value(name string) any {
 	if !ok {
 		return nil
 	}
-	parsed, err := v.def(name).parse(text)
-	if err != nil {
-		panic(fmt.Sprintf("config: %s was not validated: %v", name, err))
+	d := v.def(name)
+	parsed, err := d.parse(text)
+	if err == nil {
+		return parsed
+	}
+	// A value that another setting stands in with may be permitted there and not here; see usable for the rest.
+	if d.Default == nil {
+		return nil
+	}
+	if parsed, err = d.parse(*d.Default); err != nil {
+		panic(fmt.Sprintf("config: the default of %s: %v", name, err))
 	}
 	return parsed
 }

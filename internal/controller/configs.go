@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -126,9 +127,13 @@ func (o *op) checkResource(r metadata.ConfigResource, times int) *Error {
 		if !isBroker && !isController && int32(id) != o.c.opt.NodeID {
 			return faultf(ErrBrokerIDNotRegistered, "no node has id %d", id)
 		}
-	case metadata.ResourceGroup, metadata.ResourceClientMetrics:
+	case metadata.ResourceGroup:
 		if r.Name == "" {
-			return faultf(ErrInvalidRequest, "the resource has no name")
+			return faultf(ErrInvalidRequest, "Default group resources are not allowed.")
+		}
+	case metadata.ResourceClientMetrics:
+		if r.Name == "" {
+			return faultf(ErrInvalidRequest, "Subscription name can't be empty")
 		}
 	case metadata.ResourceBrokerLogger:
 		return faultf(ErrInvalidRequest, "loggers are altered at their broker")
@@ -155,7 +160,7 @@ func (o *op) incrementalChanges(resource metadata.ConfigResource, ops []kmsg.Inc
 		case kmsg.IncrementalAlterConfigOpAppend, kmsg.IncrementalAlterConfigOpSubtract:
 			def, known := definition(resource.Type, x.Name)
 			if !known || def.Type != config.List {
-				return nil, faultf(ErrInvalidConfig, "%s is not a list, so nothing can be appended or subtracted", x.Name)
+				return nil, faultf(ErrInvalidConfig, "Can't %v to key %s because its type is not LIST.", x.Op, x.Name)
 			}
 			if x.Value == nil {
 				return nil, faultf(ErrInvalidRequest, "the value of %s is null", x.Name)
@@ -177,14 +182,14 @@ func (o *op) incrementalChanges(resource metadata.ConfigResource, ops []kmsg.Inc
 	return changes, nil
 }
 
+// definition finds a setting that lists may be appended to: of topics and brokers, as in Kafka, not of groups and
+// subscriptions to metrics.
 func definition(resource int8, name string) (*config.Def, bool) {
 	switch resource {
 	case metadata.ResourceTopic:
 		return config.TopicDef(name)
 	case metadata.ResourceBroker:
 		return config.BrokerDef(name)
-	case metadata.ResourceGroup:
-		return config.GroupDef(name)
 	}
 	return nil, false
 }
@@ -245,7 +250,12 @@ func (o *op) checkConfigs(resource metadata.ConfigResource, after map[string]str
 	case metadata.ResourceTopic:
 		err = config.ValidateTopic(after)
 	case metadata.ResourceGroup:
-		err = config.ValidateGroup(after)
+		err = o.c.layers(o.img).ValidateGroup(after)
+	case metadata.ResourceClientMetrics:
+		err = config.ValidateClientMetrics(after)
+		if wrong := (*config.RequestError)(nil); errors.As(err, &wrong) {
+			return faultf(ErrInvalidRequest, "%v", err)
+		}
 	case metadata.ResourceBroker:
 		for _, ch := range changes {
 			if ch.name == "min.insync.replicas" && o.img.ELREnabled() && (resource.Name != "" || ch.value == nil) {

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"errors"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -226,7 +227,10 @@ func TestM054_client_quotas(t *testing.T) {
 		alter(entity("planet", "x"), op("producer_byte_rate", 1)),
 		alter(entity("user", "a", "user", "b"), op("producer_byte_rate", 1)),
 		alter(entity("ip", "1.2.3.4", "user", "b"), op("connection_creation_rate", 1)),
-		alter(entity("ip", "not an address"), op("connection_creation_rate", 1)),
+		alter(entity("ip", "1.2.3.4"), op("connection_creation_rate", 1<<31)),
+		alter(entity("user", "a"), op("producer_byte_rate", 1<<63)),
+		alter(entity("user", "a"), op("request_percentage", math.NaN())),
+		alter(entity("user", "a"), op("connection_creation_rate", 1)),
 		alter(entity("ip", "1.2.3.4"), op("producer_byte_rate", 1)),
 		alter(entity("user", "a"), op("no_such", 1)),
 		alter(entity("user", "a"), op("producer_byte_rate", 0)),
@@ -246,7 +250,7 @@ func TestM054_client_quotas(t *testing.T) {
 	describe := func(strict bool, parts ...kmsg.DescribeClientQuotasRequestComponent) int {
 		req := kmsg.NewPtrDescribeClientQuotasRequest()
 		req.Strict, req.Components = strict, parts
-		out, err := k.c.DescribeClientQuotas(req)
+		out, err := DescribeClientQuotas(k.c.Committed(), req)
 		if err != nil {
 			t.Error(err)
 		}

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"math"
-	"net/netip"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -19,12 +18,21 @@ type AlteredQuota struct {
 // AlterClientQuotasReply answers AlterClientQuotas, in the order of the request.
 type AlterClientQuotasReply struct{ Entries []AlteredQuota }
 
-// clientQuotaKeys says of each quota of users and client ids whether it must be a whole number.
-var clientQuotaKeys = map[string]bool{"producer_byte_rate": true, "consumer_byte_rate": true, "request_percentage": false, "controller_mutation_rate": false}
+// quotaKind is how the value of a quota is limited.
+type quotaKind int
 
-const ipQuotaKey = "connection_creation_rate"
+const (
+	anyNumber quotaKind = iota
+	wholeLong
+	wholeInt
+)
 
-// AlterClientQuotas sets and removes quotas. An entity is changed whole or not at all.
+var clientQuotaKeys = map[string]quotaKind{"producer_byte_rate": wholeLong, "consumer_byte_rate": wholeLong, "request_percentage": anyNumber, "controller_mutation_rate": anyNumber}
+
+var addressQuotaKeys = map[string]quotaKind{"connection_creation_rate": wholeInt}
+
+// AlterClientQuotas sets and removes quotas. An entity is changed whole or not at all. The caller has seen to it
+// that entities of type ip name an address, or a host that has one: nobody is asked from here.
 func (c *Controller) AlterClientQuotas(at At, req *kmsg.AlterClientQuotasRequest) Result {
 	o := c.begin(at)
 	var reply AlterClientQuotasReply
@@ -54,33 +62,34 @@ func (c *Controller) AlterClientQuotas(at At, req *kmsg.AlterClientQuotasRequest
 
 func checkQuotaEntity(entity []metadata.QuotaEntity) *Error {
 	if len(entity) == 0 {
-		return faultf(ErrInvalidRequest, "the entity is empty")
+		return faultf(ErrInvalidRequest, "Invalid empty client quota entity")
 	}
 	types := map[string]bool{}
 	for _, part := range entity {
-		if !slices.Contains([]string{"user", "client-id", "ip"}, part.EntityType) {
-			return faultf(ErrInvalidRequest, "entity type %q is not known", part.EntityType)
+		if !slices.Contains(quotaEntityTypes, part.EntityType) {
+			return faultf(ErrInvalidRequest, "Unhandled client quota entity type: %s", part.EntityType)
 		}
 		if types[part.EntityType] {
 			return faultf(ErrInvalidRequest, "the entity has two parts of type %s", part.EntityType)
 		}
 		types[part.EntityType] = true
 		if part.EntityName != nil && *part.EntityName == "" {
-			return faultf(ErrInvalidRequest, "the name of the %s is empty", part.EntityType)
-		}
-		if part.EntityType == "ip" && part.EntityName != nil {
-			if _, err := netip.ParseAddr(*part.EntityName); err != nil {
-				return faultf(ErrInvalidRequest, "%s is not an address", *part.EntityName)
-			}
+			return faultf(ErrInvalidRequest, "Empty %s not supported", part.EntityType)
 		}
 	}
 	if types["ip"] && len(types) > 1 {
-		return faultf(ErrInvalidRequest, "a quota of an address cannot be joined with others")
+		return faultf(ErrInvalidRequest, "Invalid quota entity combination, IP entity should not be combined with User or ClientId")
 	}
 	return nil
 }
 
+var quotaEntityTypes = []string{"user", "client-id", "ip"}
+
 func (o *op) alterQuotas(entity []metadata.QuotaEntity, ops []kmsg.AlterClientQuotasRequestEntryOp) *Error {
+	keys := clientQuotaKeys
+	if entity[0].EntityType == "ip" {
+		keys = addressQuotaKeys
+	}
 	named := map[string]bool{}
 	var recs []metadata.Record
 	for _, x := range ops {
@@ -88,23 +97,15 @@ func (o *op) alterQuotas(entity []metadata.QuotaEntity, ops []kmsg.AlterClientQu
 			return faultf(ErrInvalidRequest, "quota %s is given twice", x.Key)
 		}
 		named[x.Key] = true
-		whole, known := clientQuotaKeys[x.Key]
-		if entity[0].EntityType == "ip" {
-			whole, known = true, x.Key == ipQuotaKey
-		}
 		old, had := o.img.ClientQuota(entity, x.Key)
-		switch {
-		case !known:
-			return faultf(ErrInvalidRequest, "quota %q is not known for this kind of entity", x.Key)
-		case x.Remove:
+		if x.Remove {
 			if had {
 				recs = append(recs, &metadata.ClientQuotaRecord{Entity: entity, Key: x.Key, Remove: true})
 			}
 			continue
-		case !(x.Value > 0) || math.IsInf(x.Value, 0):
-			return faultf(ErrInvalidRequest, "quota %s must be above 0", x.Key)
-		case whole && x.Value != math.Trunc(x.Value):
-			return faultf(ErrInvalidRequest, "quota %s must be a whole number", x.Key)
+		}
+		if err := checkQuota(keys, x.Key, x.Value); err != nil {
+			return err
 		}
 		if !had || old != x.Value {
 			recs = append(recs, &metadata.ClientQuotaRecord{Entity: entity, Key: x.Key, Value: x.Value})
@@ -114,30 +115,61 @@ func (o *op) alterQuotas(entity []metadata.QuotaEntity, ops []kmsg.AlterClientQu
 	return nil
 }
 
-// DescribeClientQuotas lists the quotas whose entity matches every component; with Strict, entities with
-// other parts do not match. It reads committed state.
-func (c *Controller) DescribeClientQuotas(req *kmsg.DescribeClientQuotasRequest) ([]*metadata.ClientQuota, *Error) {
+func checkQuota(keys map[string]quotaKind, key string, value float64) *Error {
+	kind, known := keys[key]
+	whole := func(limit float64, name string) *Error {
+		if value >= limit {
+			return faultf(ErrInvalidRequest, "Proposed value for %s is too large for %s.", key, name)
+		}
+		// Numbers that went through arithmetic of clients are rarely exact.
+		if math.Abs(value-math.Round(value)) > 1e-6 {
+			return faultf(ErrInvalidRequest, "%s cannot be a fractional value.", key)
+		}
+		return nil
+	}
+	switch {
+	case !known:
+		return faultf(ErrInvalidRequest, "Invalid configuration key %s", key)
+	case math.IsNaN(value) || math.IsInf(value, 0):
+		return faultf(ErrInvalidRequest, "Quota %s must be a finite number", key)
+	case value <= 0:
+		return faultf(ErrInvalidRequest, "Quota %s must be greater than 0", key)
+	case kind == wholeLong:
+		return whole(1<<63, "a LONG")
+	case kind == wholeInt:
+		return whole(1<<31, "an INT")
+	}
+	return nil
+}
+
+// DescribeClientQuotas lists the quotas of an image whose entity matches every component; with Strict, entities
+// with other parts do not match.
+func DescribeClientQuotas(image *metadata.Image, req *kmsg.DescribeClientQuotasRequest) ([]*metadata.ClientQuota, *Error) {
 	types := map[string]bool{}
 	for _, m := range req.Components {
-		if types[m.EntityType] {
-			return nil, faultf(ErrInvalidRequest, "entity type %s is given twice", m.EntityType)
+		switch named := m.Match != nil; {
+		case m.EntityType == "":
+			return nil, faultf(ErrInvalidRequest, "Invalid empty entity type.")
+		case types[m.EntityType]:
+			return nil, faultf(ErrInvalidRequest, "Entity type %s cannot appear more than once in the filter.", m.EntityType)
+		case !slices.Contains(quotaEntityTypes, m.EntityType):
+			return nil, faultf(ErrUnsupportedVersion, "Unsupported entity type %s", m.EntityType)
+		case m.MatchType == kmsg.QuotasMatchTypeExact && !named:
+			return nil, faultf(ErrInvalidRequest, "Request specified MATCH_TYPE_EXACT, but set match string to null.")
+		case m.MatchType == kmsg.QuotasMatchTypeDefault && named:
+			return nil, faultf(ErrInvalidRequest, "Request specified MATCH_TYPE_DEFAULT, but also specified a match string.")
+		case m.MatchType == kmsg.QuotasMatchTypeAny && named:
+			return nil, faultf(ErrInvalidRequest, "Request specified MATCH_TYPE_SPECIFIED, but also specified a match string.")
+		case m.MatchType < kmsg.QuotasMatchTypeExact || m.MatchType > kmsg.QuotasMatchTypeAny:
+			return nil, faultf(ErrInvalidRequest, "Unknown match type %d", m.MatchType)
 		}
 		types[m.EntityType] = true
-		if !slices.Contains([]string{"user", "client-id", "ip"}, m.EntityType) {
-			return nil, faultf(ErrUnsupportedVersion, "entity type %q is not known", m.EntityType)
-		}
-		if m.MatchType < kmsg.QuotasMatchTypeExact || m.MatchType > kmsg.QuotasMatchTypeAny {
-			return nil, faultf(ErrInvalidRequest, "match type %d is not known", m.MatchType)
-		}
-		if (m.MatchType == kmsg.QuotasMatchTypeExact) != (m.Match != nil) {
-			return nil, faultf(ErrInvalidRequest, "a name is to be given for an exact match, and only then")
-		}
 	}
 	if types["ip"] && len(types) > 1 {
-		return nil, faultf(ErrInvalidRequest, "a quota of an address cannot be joined with others")
+		return nil, faultf(ErrInvalidRequest, "Invalid entity filter component combination. IP filter component should not be used with user or clientId filter component.")
 	}
 	var out []*metadata.ClientQuota
-	for _, q := range c.Committed().ClientQuotas().All() {
+	for _, q := range image.ClientQuotas().All() {
 		if quotaMatches(q, req) {
 			out = append(out, q)
 		}

@@ -48,6 +48,8 @@ type Dirs struct {
 	loaded bool
 	closed bool
 
+	choosing sync.Mutex // held while a directory is chosen for a new log
+
 	wg   sync.WaitGroup
 	work chan func()
 }
@@ -56,7 +58,7 @@ type Dirs struct {
 type logDir struct {
 	path  string
 	lock  io.Closer
-	count atomic.Int64 // of logs
+	count atomic.Int64 // of logs, and of those that are being created
 
 	mu      sync.Mutex
 	offline error // why, nil while online
@@ -377,6 +379,7 @@ func (d *Dirs) Create(tp TopicPartition, topicID [16]byte, c Config, path string
 	if err != nil {
 		return nil, err
 	}
+	defer ld.count.Add(-1)
 	dir := filepath.Join(ld.path, tp.String())
 	if _, err := d.o.FS.Stat(dir); isNotExist(err) {
 		// What an earlier topic of that name left would be taken for this one's positions.
@@ -417,6 +420,8 @@ func (d *Dirs) reportOpen(ld *logDir, err error) error {
 	return err
 }
 
+// choose finds the directory for a new log: the given one, else the online one with the fewest. The log counts
+// there at once, since several are created at a time; the caller takes that back when it has counted by itself.
 func (d *Dirs) choose(path string) (*logDir, error) {
 	if path != "" {
 		ld, ok := d.dir(path)
@@ -426,8 +431,11 @@ func (d *Dirs) choose(path string) (*logDir, error) {
 		if err := ld.failure(); err != nil {
 			return nil, &StorageError{Dir: path, Op: "create", Err: err, Offline: true}
 		}
+		ld.count.Add(1)
 		return ld, nil
 	}
+	d.choosing.Lock()
+	defer d.choosing.Unlock()
 	var best *logDir
 	for _, ld := range d.dirs {
 		if ld.failure() == nil && (best == nil || ld.count.Load() < best.count.Load()) {
@@ -437,6 +445,7 @@ func (d *Dirs) choose(path string) (*logDir, error) {
 	if best == nil {
 		return nil, &StorageError{Dir: d.dirs[0].path, Op: "create", Err: ErrNoLogDir, Offline: true}
 	}
+	best.count.Add(1)
 	return best, nil
 }
 

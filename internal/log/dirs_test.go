@@ -545,3 +545,27 @@ func TestVerify(t *testing.T) {
 		}
 	}
 }
+
+// Logs that are created at the same time are spread over the directories as those that are created in turn.
+func TestNewLogsAreSpreadOverDirectories(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, "/a", "/b", "/c").start()
+	defer b.stop()
+	var all sync.WaitGroup
+	for p := range int32(12) {
+		all.Go(func() {
+			if _, err := b.dirs.Create(TopicPartition{"t", p}, [16]byte{1}, DefaultConfig(), "", true); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	in := map[string]int{}
+	for p := range int32(12) {
+		dir, _ := b.dirs.DirOf(TopicPartition{"t", p})
+		in[dir]++
+	}
+	if in["/a"] != 4 || in["/b"] != 4 || in["/c"] != 4 {
+		t.Errorf("%v", in)
+	}
+}

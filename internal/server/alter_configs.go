@@ -29,7 +29,8 @@ type configOp struct {
 }
 
 // screened is what a broker finds wrong with each resource of an alteration before
-// the controller sees it; nil for those that are the controller's to judge.
+// the controller sees it, or errAltered where it has made the change itself; nil for those that are the controller's
+// to judge.
 type screened []error
 
 func (s screened) anyRefused() bool {
@@ -48,7 +49,7 @@ func (a *brokerAPI) incrementalAlterConfigs(r *Request) Response {
 			ops[i] = append(ops[i], configOp{c.Name, c.Op, c.Value})
 		}
 	}
-	found := a.screen(r, resources, ops)
+	found := a.screen(r, resources, ops, req.ValidateOnly)
 	if !found.anyRefused() {
 		return a.forward(r)
 	}
@@ -77,7 +78,7 @@ func (a *brokerAPI) alterConfigs(r *Request) Response {
 			ops[i] = append(ops[i], configOp{c.Name, kmsg.IncrementalAlterConfigOpSet, c.Value})
 		}
 	}
-	found := a.screen(r, resources, ops)
+	found := a.screen(r, resources, ops, req.ValidateOnly)
 	if !found.anyRefused() {
 		return a.forward(r)
 	}
@@ -128,6 +129,9 @@ func (s screened) answers(resources []configResource, judged []alteredConfig) []
 }
 
 func refusal(err error) (int16, *string) {
+	if errors.Is(err, errAltered) {
+		return 0, nil
+	}
 	if err == nil {
 		err = kerr.UnknownServerError // the controller left it out of its answer
 	}
@@ -160,30 +164,25 @@ func (a *brokerAPI) forwardRest(r *Request, rest kmsg.Request, resp kmsg.Respons
 }
 
 // screen judges the resources as far as a broker can without the controller.
-func (a *brokerAPI) screen(r *Request, resources []configResource, ops [][]configOp) screened {
+func (a *brokerAPI) screen(r *Request, resources []configResource, ops [][]configOp, validateOnly bool) screened {
 	named := map[configResource]int{}
 	for _, resource := range resources {
 		named[resource]++
 	}
 	found := make(screened, len(resources))
 	for i, resource := range resources {
-		if found[i] = a.screenOne(r, resource, ops[i]); named[resource] > 1 {
+		if named[resource] > 1 {
 			found[i] = describe(kerr.InvalidRequest, "each resource may be named once")
+		} else {
+			found[i] = a.screenOne(r, resource, ops[i], validateOnly)
 		}
 	}
 	return found
 }
 
-func (a *brokerAPI) screenOne(r *Request, resource configResource, ops []configOp) error {
-	named := map[string]bool{}
-	for _, op := range ops {
-		if named[op.name] {
-			return describe(kerr.InvalidRequest, "%s is given twice", op.name)
-		}
-		named[op.name] = true
-		if op.value == nil && op.op != kmsg.IncrementalAlterConfigOpDelete {
-			return describe(kerr.InvalidRequest, "the value of %s is null; DELETE takes a setting back to its default", op.name)
-		}
+func (a *brokerAPI) screenOne(r *Request, resource configResource, ops []configOp, validateOnly bool) error {
+	if err := checkOps(ops); err != nil {
+		return err
 	}
 	switch resource.kind {
 	case kmsg.ConfigResourceTypeTopic, kmsg.ConfigResourceTypeClientMetrics, kmsg.ConfigResourceTypeGroupConfig:
@@ -202,9 +201,27 @@ func (a *brokerAPI) screenOne(r *Request, resource configResource, ops []configO
 		if !r.mayCluster(security.AlterConfigs) {
 			return kerr.ClusterAuthorizationFailed
 		}
-		return describe(kerr.InvalidRequest, "this broker has one log level for all of it, given at its start with --log-level")
+		if r.Key == int16(kmsg.AlterConfigs) {
+			break
+		}
+		return nodeLoggers{a.ID, a.LogLevel}.alter(resource.name, ops, validateOnly)
 	}
-	return describe(kerr.InvalidRequest, "resources of type %d have no configuration here", resource.kind)
+	return describe(kerr.InvalidRequest, "Unknown resource type %d", int8(resource.kind))
+}
+
+// checkOps says whether each setting is named once, and with a value unless it is to be deleted.
+func checkOps(ops []configOp) error {
+	named := map[string]bool{}
+	for _, op := range ops {
+		if named[op.name] {
+			return describe(kerr.InvalidRequest, "%s is given twice", op.name)
+		}
+		named[op.name] = true
+		if op.value == nil && op.op != kmsg.IncrementalAlterConfigOpDelete {
+			return describe(kerr.InvalidRequest, "Null value not supported for : %s; DELETE takes a setting back to its default", op.name)
+		}
+	}
+	return nil
 }
 
 func (a *brokerAPI) namesThisBroker(name string) error {
@@ -234,7 +251,7 @@ func (a *brokerAPI) screenBrokerConfig(broker string, ops []configOp) error {
 			after[op.name] = *op.value
 		case kmsg.IncrementalAlterConfigOpAppend, kmsg.IncrementalAlterConfigOpSubtract:
 			if def.Type != config.List {
-				return describe(kerr.InvalidConfig, "%s is not a list, so nothing can be appended or subtracted", op.name)
+				return describe(kerr.InvalidConfig, "Can't %v to key %s because its type is not LIST.", op.op, op.name)
 			}
 			base, ok := stored[op.name]
 			if !ok && def.Default != nil {

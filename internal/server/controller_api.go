@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/stelelog/stele/internal/config"
 	"github.com/stelelog/stele/internal/controller"
 	"github.com/stelelog/stele/internal/metadata"
 	"github.com/stelelog/stele/internal/quorum"
@@ -28,11 +29,15 @@ type ControllerAPI struct {
 
 // ControllerNode is what a controller knows of the process it runs in.
 type ControllerNode struct {
+	// ID and Config are the node's own: what DescribeConfigs shows of it. A nil Config stands for all defaults.
+	ID     int32
+	Config *config.Broker
 	// OwnBroker is the id of the broker in this process, -1 for none. No earlier process
 	// with that id can be alive: this one holds the lock of its directories.
 	OwnBroker int32
-	Logger    *slog.Logger  // nil: none
-	Dial      wire.DialFunc // how brokers' listeners are tried; nil: TCP
+	Logger    *slog.Logger   // nil: none
+	LogLevel  *slog.LevelVar // see Node
+	Dial      wire.DialFunc  // how brokers' listeners are tried; nil: TCP
 }
 
 // NewControllerAPI makes an API that is not open yet: requests wait.
@@ -61,6 +66,12 @@ func (a *ControllerAPI) Open(host *quorum.Host, node ControllerNode) {
 	if node.Dial == nil {
 		node.Dial = (&net.Dialer{}).DialContext
 	}
+	if node.LogLevel == nil {
+		node.LogLevel = new(slog.LevelVar)
+	}
+	if node.Config == nil {
+		node.Config = config.Defaults()
+	}
 	a.host, a.node = host, node
 	close(a.opened)
 }
@@ -78,6 +89,7 @@ var forwardableHandlers = map[int16]controllerHandler{
 	int16(kmsg.IncrementalAlterConfigs): (*ControllerAPI).incrementalAlterConfigs,
 	int16(kmsg.DescribeQuorum):          (*ControllerAPI).describeQuorum,
 	int16(kmsg.UpdateFeatures):          (*ControllerAPI).updateFeatures,
+	int16(kmsg.AlterClientQuotas):       (*ControllerAPI).alterClientQuotas,
 }
 
 // clusterHandlers are the APIs of the cluster's own nodes: who sends them must be allowed CLUSTER_ACTION.
@@ -97,6 +109,9 @@ func (a *ControllerAPI) Handlers() []Handler {
 	handlers := []Handler{
 		a.on(wire.KeyFetch, (*ControllerAPI).fetchMetadata),
 		a.on(int16(kmsg.DescribeCluster), func(a *ControllerAPI, r *Request) Response { return Reply(a.describeCluster(r)) }),
+		a.on(int16(kmsg.DescribeConfigs), func(a *ControllerAPI, r *Request) Response {
+			return Reply(a.describeConfigs(r, r.Msg.(*kmsg.DescribeConfigsRequest)))
+		}),
 	}
 	for key, handle := range forwardableHandlers {
 		handlers = append(handlers, a.on(key, func(a *ControllerAPI, r *Request) Response { return Reply(a.answer(r, handle)) }))

@@ -18,18 +18,34 @@ func (a *ControllerAPI) incrementalAlterConfigs(r *Request) (kmsg.Response, erro
 	resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
 	allowed := *req
 	allowed.Resources = nil
-	for _, resource := range req.Resources {
+	var places []int // of the allowed
+	for i, resource := range req.Resources {
 		answer := askAlterConfigs(r, resource.ResourceType, resource.ResourceName)
-		if answer.ErrorCode == 0 {
-			allowed.Resources = append(allowed.Resources, resource)
+		switch {
+		case answer.ErrorCode != 0:
+		case resource.ResourceType == kmsg.ConfigResourceTypeBrokerLogger:
+			answer.ErrorCode, answer.ErrorMessage = refusal(a.alterLoggers(&resource, req.ValidateOnly))
+		default:
+			allowed.Resources, places = append(allowed.Resources, resource), append(places, i)
 		}
 		resp.Resources = append(resp.Resources, answer)
 	}
 	reply, err := do[controller.AlterConfigsReply](a, r, func(c *controller.Controller, at controller.At) controller.Result {
 		return c.IncrementalAlterConfigs(at, &allowed)
 	})
-	tellOutcomes(resp.Resources, reply.Resources)
+	tellOutcomes(resp.Resources, places, reply.Resources)
 	return resp, err
+}
+
+func (a *ControllerAPI) alterLoggers(resource *kmsg.IncrementalAlterConfigsRequestResource, validateOnly bool) error {
+	var ops []configOp
+	for _, c := range resource.Configs {
+		ops = append(ops, configOp{c.Name, c.Op, c.Value})
+	}
+	if err := checkOps(ops); err != nil {
+		return err
+	}
+	return nodeLoggers{a.node.ID, a.node.LogLevel}.alter(resource.ResourceName, ops, validateOnly)
 }
 
 // alterConfigs replaces all settings of a resource by those given.
@@ -38,17 +54,18 @@ func (a *ControllerAPI) alterConfigs(r *Request) (kmsg.Response, error) {
 	allowed := *req
 	allowed.Resources = nil
 	var answers []alteredConfig
-	for _, resource := range req.Resources {
+	var places []int // of the allowed
+	for i, resource := range req.Resources {
 		answer := askAlterConfigs(r, resource.ResourceType, resource.ResourceName)
 		if answer.ErrorCode == 0 {
-			allowed.Resources = append(allowed.Resources, resource)
+			allowed.Resources, places = append(allowed.Resources, resource), append(places, i)
 		}
 		answers = append(answers, answer)
 	}
 	reply, err := do[controller.AlterConfigsReply](a, r, func(c *controller.Controller, at controller.At) controller.Result {
 		return c.AlterConfigs(at, &allowed)
 	})
-	tellOutcomes(answers, reply.Resources)
+	tellOutcomes(answers, places, reply.Resources)
 	return alterConfigsResponse(req, answers), err
 }
 
@@ -74,13 +91,11 @@ func askAlterConfigs(r *Request, kind kmsg.ConfigResourceType, name string) alte
 	return answer
 }
 
-// tellOutcomes puts what became of the resources that were allowed, in order, into their answers.
-func tellOutcomes(answers []alteredConfig, outcomes []controller.AlteredResource) {
-	for i := range answers {
-		if answer := &answers[i]; answer.ErrorCode == 0 && len(outcomes) > 0 {
-			answer.ErrorCode, answer.ErrorMessage = faultCode(outcomes[0].Err), faultMessage(outcomes[0].Err)
-			outcomes = outcomes[1:]
-		}
+// tellOutcomes puts what became of the resources that were allowed into their answers, which stand at places.
+func tellOutcomes(answers []alteredConfig, places []int, outcomes []controller.AlteredResource) {
+	for i, outcome := range outcomes {
+		answer := &answers[places[i]]
+		answer.ErrorCode, answer.ErrorMessage = faultCode(outcome.Err), faultMessage(outcome.Err)
 	}
 }
 

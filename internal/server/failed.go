@@ -62,6 +62,19 @@ func failedResponse(req kmsg.Request, err error) kmsg.Response {
 			resp.Resources = append(resp.Resources, t)
 		}
 		return resp
+	case *kmsg.AlterClientQuotasRequest:
+		resp := req.ResponseKind().(*kmsg.AlterClientQuotasResponse)
+		for _, entry := range req.Entries {
+			t := kmsg.NewAlterClientQuotasResponseEntry()
+			t.ErrorCode, t.ErrorMessage = code, message
+			for _, part := range entry.Entity {
+				entity := kmsg.NewAlterClientQuotasResponseEntryEntity()
+				entity.Type, entity.Name = part.Type, part.Name
+				t.Entity = append(t.Entity, entity)
+			}
+			resp.Entries = append(resp.Entries, t)
+		}
+		return resp
 	}
 	resp := req.ResponseKind()
 	switch resp := resp.(type) {

@@ -17,7 +17,7 @@ import (
 // (KIP-590).
 var forwardedKeys = []int16{
 	int16(kmsg.CreateTopics), int16(kmsg.DeleteTopics), int16(kmsg.CreatePartitions),
-	int16(kmsg.DescribeQuorum), int16(kmsg.UpdateFeatures),
+	int16(kmsg.DescribeQuorum), int16(kmsg.UpdateFeatures), int16(kmsg.AlterClientQuotas),
 }
 
 // forwardTimeout bounds how long a request waits for a controller to take it.

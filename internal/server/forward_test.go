@@ -70,6 +70,8 @@ func oneItem(key int16) kmsg.Request {
 		req.Resources = append(req.Resources, kmsg.NewAlterConfigsRequestResource())
 	case *kmsg.IncrementalAlterConfigsRequest:
 		req.Resources = append(req.Resources, kmsg.NewIncrementalAlterConfigsRequestResource())
+	case *kmsg.AlterClientQuotasRequest:
+		req.Entries = append(req.Entries, kmsg.NewAlterClientQuotasRequestEntry())
 	}
 	return req
 }
@@ -86,6 +88,8 @@ func firstCode(resp kmsg.Response) int16 {
 		return resp.Resources[0].ErrorCode
 	case *kmsg.IncrementalAlterConfigsResponse:
 		return resp.Resources[0].ErrorCode
+	case *kmsg.AlterClientQuotasResponse:
+		return resp.Entries[0].ErrorCode
 	case *kmsg.DescribeQuorumResponse:
 		return resp.ErrorCode
 	case *kmsg.UpdateFeaturesResponse:

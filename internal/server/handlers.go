@@ -26,6 +26,7 @@ type Node struct {
 	Replicas  *replica.Manager
 	Groups    *coordinator.Runtime
 	Logger    *slog.Logger
+	LogLevel  *slog.LevelVar   // of Logger, as DescribeConfigs shows and AlterConfigs changes it; nil: one that nothing follows
 	Now       func() time.Time // nil: time.Now
 }
 
@@ -44,6 +45,9 @@ func NewBrokerAPI() *BrokerAPI { return &BrokerAPI{opened: make(chan struct{})} 
 func (b *BrokerAPI) Open(node Node) {
 	if node.Now == nil {
 		node.Now = time.Now
+	}
+	if node.LogLevel == nil {
+		node.LogLevel = new(slog.LevelVar)
 	}
 	b.node = &brokerAPI{
 		Node:     node,
@@ -104,6 +108,10 @@ func (b *BrokerAPI) Handlers() []Handler {
 		reply(b, (*brokerAPI).offsetForLeaderEpoch),
 		reply(b, (*brokerAPI).describeConfigs),
 		reply(b, (*brokerAPI).describeCluster),
+		reply(b, (*brokerAPI).describeLogDirs),
+		reply(b, (*brokerAPI).describeClientQuotas),
+		reply(b, (*brokerAPI).listConfigResources),
+		reply(b, (*brokerAPI).describeTopicPartitions),
 	}
 	handlers = append(handlers,
 		b.on(int16(kmsg.AlterConfigs), (*brokerAPI).alterConfigs),

@@ -10,20 +10,20 @@ import (
 )
 
 // NewLogger returns a logger that writes to w. format is text or json; level is debug, info, warn or error,
-// in any case, and empty values mean text and info.
-func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
-	var l slog.Level
+// in any case, and empty values mean text and info. The level can be changed while the logger is used.
+func NewLogger(w io.Writer, format, level string) (*slog.Logger, *slog.LevelVar, error) {
+	l := new(slog.LevelVar)
 	if level != "" {
 		if err := l.UnmarshalText([]byte(level)); err != nil {
-			return nil, fmt.Errorf("log level %q is not debug, info, warn or error", level)
+			return nil, nil, fmt.Errorf("log level %q is not debug, info, warn or error", level)
 		}
 	}
 	opts := &slog.HandlerOptions{Level: l}
 	switch strings.ToLower(format) {
 	case "", "text":
-		return slog.New(slog.NewTextHandler(w, opts)), nil
+		return slog.New(slog.NewTextHandler(w, opts)), l, nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, opts)), nil
+		return slog.New(slog.NewJSONHandler(w, opts)), l, nil
 	}
-	return nil, fmt.Errorf("log format %q is not text or json", format)
+	return nil, nil, fmt.Errorf("log format %q is not text or json", format)
 }

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"bytes"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -114,7 +115,7 @@ func TestMetricsText(t *testing.T) {
 func TestNewLogger(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	log, err := NewLogger(&out, "JSON", "warn")
+	log, level, err := NewLogger(&out, "JSON", "warn")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,8 +124,12 @@ func TestNewLogger(t *testing.T) {
 	if got := out.String(); strings.Contains(got, "quiet") || !strings.Contains(got, `"msg":"loud","epoch":3`) {
 		t.Fatalf("got %q", got)
 	}
+	level.Set(slog.LevelInfo)
+	if log.Info("quiet no more"); !strings.Contains(out.String(), "quiet no more") {
+		t.Fatalf("the level does not change: %q", out.String())
+	}
 	for _, bad := range [][2]string{{"xml", ""}, {"", "loudest"}} {
-		if _, err := NewLogger(&out, bad[0], bad[1]); err == nil {
+		if _, _, err := NewLogger(&out, bad[0], bad[1]); err == nil {
 			t.Errorf("%v is accepted", bad)
 		}
 	}

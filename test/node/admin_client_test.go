@@ -114,10 +114,11 @@ func (c *client) absent(name string) {
 
 // Types of configuration resources.
 const (
-	ofTopic  = kmsg.ConfigResourceTypeTopic
-	ofBroker = kmsg.ConfigResourceTypeBroker
-	ofLogger = kmsg.ConfigResourceTypeBrokerLogger
-	ofGroup  = kmsg.ConfigResourceTypeGroupConfig
+	ofTopic   = kmsg.ConfigResourceTypeTopic
+	ofBroker  = kmsg.ConfigResourceTypeBroker
+	ofLogger  = kmsg.ConfigResourceTypeBrokerLogger
+	ofMetrics = kmsg.ConfigResourceTypeClientMetrics
+	ofGroup   = kmsg.ConfigResourceTypeGroupConfig
 )
 
 func describeRequest(kind kmsg.ConfigResourceType, name string, names ...string) *kmsg.DescribeConfigsRequest {

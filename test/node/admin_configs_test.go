@@ -150,9 +150,6 @@ func TestB107_dynamic_broker_settings(t *testing.T) {
 			t.Errorf("%s: %d %q, want %d", name, got.ErrorCode, deref(got.ErrorMessage), row.want)
 		}
 	}
-	if got := c.alterAll(1, false, altered{ofLogger, "1", []alteration{set("root", "DEBUG")}})[0]; got.ErrorCode != 42 || deref(got.ErrorMessage) == "" {
-		t.Errorf("logger: %+v", got)
-	}
 	c.wantConfig(ofBroker, "1", "log.retention.bytes", "7000000", kmsg.ConfigSourceStaticBrokerConfig)
 	tp := c.topic(1)
 	for range 2 {

@@ -78,6 +78,18 @@ func filled(req kmsg.Request, tp topic, group string) {
 		one.Topic = "__cluster_metadata"
 		one.Partitions = append(one.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
 		req.Topics = append(req.Topics, one)
+	case *kmsg.DescribeLogDirsRequest:
+		one := kmsg.NewDescribeLogDirsRequestTopic()
+		one.Topic, one.Partitions = tp.name, []int32{0, 99}
+		req.Topics = append(req.Topics, one)
+	case *kmsg.DescribeTopicPartitionsRequest:
+		*req = *pageRequest(1, nil, tp.name, "no-such-topic")
+	case *kmsg.ListConfigResourcesRequest:
+		req.ResourceTypes = []int8{int8(ofTopic), int8(ofBroker)}
+	case *kmsg.DescribeClientQuotasRequest:
+		*req = *quotasRequest(false, byAny("user"))
+	case *kmsg.AlterClientQuotasRequest:
+		*req = *alterQuotasRequest(false, quotaChange{who("user", "u"), []quota{{"producer_byte_rate", 1}}})
 	case *kmsg.InitProducerIDRequest:
 		req.TransactionTimeoutMillis = 1000
 	}

@@ -1,0 +1,60 @@
+package server
+
+import (
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stelelog/stele/internal/replica"
+	"github.com/stelelog/stele/internal/security"
+)
+
+// describeLogDirs lists this broker's log directories with the replicas in them: all of them, or of those that are
+// asked for the ones that are here. A directory that has failed is listed with an error and no replicas.
+//
+// v3 a top-level error. v4 the bytes of the volume. v5 whether the directory takes new replicas.
+func (a *brokerAPI) describeLogDirs(r *Request, req *kmsg.DescribeLogDirsRequest) *kmsg.DescribeLogDirsResponse {
+	resp := req.ResponseKind().(*kmsg.DescribeLogDirsResponse)
+	if !r.mayCluster(security.Describe) {
+		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
+		return resp
+	}
+	type replicaName struct {
+		topic     string
+		partition int32
+	}
+	wanted := map[replicaName]bool{}
+	for _, topic := range req.Topics {
+		for _, p := range topic.Partitions {
+			wanted[replicaName{topic.Topic, p}] = true
+		}
+	}
+	cordoned := layers(a.image(), a.Config, a.ID).EffectiveBroker().List("cordoned.log.dirs")
+	for _, dir := range a.Replicas.DescribeLogDirs() {
+		out := kmsg.NewDescribeLogDirsResponseDir()
+		out.ErrorCode, out.Dir = errorCode(dir.Err), dir.Path
+		out.TotalBytes, out.UsableBytes = dir.Total, dir.Usable
+		out.IsCordoned = slices.Contains(cordoned, dir.Path) || slices.Contains(cordoned, "*")
+		for _, found := range dir.Replicas {
+			if req.Topics == nil || wanted[replicaName{found.Topic, found.Partition}] {
+				addReplica(&out, found)
+			}
+		}
+		resp.Dirs = append(resp.Dirs, out)
+	}
+	return resp
+}
+
+// addReplica puts a replica under its topic; replicas come in the order of their topics.
+func addReplica(dir *kmsg.DescribeLogDirsResponseDir, found replica.ReplicaDescription) {
+	if n := len(dir.Topics); n == 0 || dir.Topics[n-1].Topic != found.Topic {
+		topic := kmsg.NewDescribeLogDirsResponseDirTopic()
+		topic.Topic = found.Topic
+		dir.Topics = append(dir.Topics, topic)
+	}
+	p := kmsg.NewDescribeLogDirsResponseDirTopicPartition()
+	p.Partition, p.Size, p.OffsetLag, p.IsFuture = found.Partition, found.Size, found.OffsetLag, found.IsFuture
+	topic := &dir.Topics[len(dir.Topics)-1]
+	topic.Partitions = append(topic.Partitions, p)
+}
