@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -195,7 +196,30 @@ type bystander struct {
 	done   chan struct{}
 	count  atomic.Int64
 	worst  time.Duration
+	all    []time.Duration // of each write and read
 	err    error
+}
+
+// pace is how fast a bystander was served.
+type pace struct {
+	served   int
+	p50, p99 time.Duration
+	worst    time.Duration
+}
+
+func (p pace) String() string {
+	return fmt.Sprintf("%d times, p50 %v, p99 %v, worst %v", p.served, p.p50.Round(10*time.Microsecond), p.p99.Round(10*time.Microsecond), p.worst.Round(10*time.Microsecond))
+}
+
+// mustStop ends the bystander, who must have been served.
+func (by *bystander) mustStop(t *testing.T) pace {
+	t.Helper()
+	served, worst, err := by.stop()
+	if err != nil || served < 5 {
+		t.Fatalf("a bystander was harmed: %d writes, slowest %v, %v", served, worst, err)
+	}
+	slices.Sort(by.all)
+	return pace{served, by.all[len(by.all)/2], by.all[len(by.all)*99/100], worst}
 }
 
 func startBystander(n *node) *bystander {
@@ -212,7 +236,8 @@ func startBystander(n *node) *bystander {
 		for ctx.Err() == nil && by.err == nil {
 			start := time.Now()
 			by.err = by.once(ctx, producer, consumer)
-			by.worst = max(by.worst, time.Since(start))
+			took := time.Since(start)
+			by.worst, by.all = max(by.worst, took), append(by.all, took)
 			by.count.Add(1)
 		}
 	}()

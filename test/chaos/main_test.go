@@ -21,6 +21,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if addr := os.Getenv(crowdEnv); addr != "" {
+		os.Exit(beCrowd(addr))
+	}
 	flag.Parse()
 	os.Exit(run(m))
 }

@@ -167,3 +167,14 @@ func (n *node) client(options ...kgo.Opt) *kgo.Client {
 	n.t.Cleanup(c.CloseAllowingRebalance)
 	return c
 }
+
+// settled is the resident memory after a while in which nothing was asked of the node.
+func (n *node) settled(wait time.Duration) int64 {
+	n.t.Helper()
+	time.Sleep(wait)
+	bytes, err := probe.RSS(n.pid())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return bytes
+}
