@@ -241,6 +241,12 @@ func (r *Runtime) forget(to group.ReplyTo) {
 
 // ask runs one request on the shard of a group and waits for its reply.
 func ask[T group.Response](ctx context.Context, r *Runtime, groupID string, request func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects) (T, error) {
+	return askAndPark[T](ctx, r, groupID, nil, request)
+}
+
+// askAndPark is ask for a request whose reply may be long in coming. parked, unless nil, is called, by this goroutine, when
+// the shard has taken what it wants of the request and no reply is there yet.
+func askAndPark[T group.Response](ctx context.Context, r *Runtime, groupID string, parked func(), request func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects) (T, error) {
 	var none T
 	shard, err := r.shardOf(groupID)
 	if err != nil {
@@ -248,9 +254,29 @@ func ask[T group.Response](ctx context.Context, r *Runtime, groupID string, requ
 	}
 	to, reply := r.wait()
 	defer r.forget(to)
-	err = shard.enqueue(ctx, func(s *group.Shard, now time.Time) group.Effects { return request(s, now, to) })
+	var taken chan struct{}
+	if parked != nil {
+		taken = make(chan struct{})
+	}
+	err = shard.enqueue(ctx, func(s *group.Shard, now time.Time) group.Effects {
+		if taken != nil {
+			defer close(taken)
+		}
+		return request(s, now, to)
+	})
 	if err != nil {
 		return none, err
+	}
+	if taken != nil {
+		select {
+		case response := <-reply:
+			return response.(T), nil
+		case <-taken:
+			parked()
+		case <-ctx.Done():
+			return none, ctx.Err()
+		case <-shard.done:
+		}
 	}
 	select {
 	case response := <-reply:
@@ -288,19 +314,20 @@ func read[T any](ctx context.Context, shard *runner, look func(s *group.Shard, n
 	}
 }
 
-// JoinGroup answers one JoinGroup; it may wait for a whole rebalance.
-func (r *Runtime) JoinGroup(ctx context.Context, client group.RequestContext, req *kmsg.JoinGroupRequest) (*group.JoinReply, error) {
+// JoinGroup answers one JoinGroup; it may wait for a whole rebalance. parked is called when it begins to wait:
+// nothing is kept of the request by then.
+func (r *Runtime) JoinGroup(ctx context.Context, client group.RequestContext, req *kmsg.JoinGroupRequest, parked func()) (*group.JoinReply, error) {
 	if err := r.opts.Config.ValidateJoin(req); err != nil {
 		return &group.JoinReply{Err: err, Generation: -1, MemberID: req.MemberID}, nil
 	}
-	return ask[*group.JoinReply](ctx, r, req.Group, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
+	return askAndPark[*group.JoinReply](ctx, r, req.Group, parked, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
 		return s.JoinGroup(now, to, client, req)
 	})
 }
 
-// SyncGroup answers one SyncGroup; it may wait for the leader's.
-func (r *Runtime) SyncGroup(ctx context.Context, req *kmsg.SyncGroupRequest) (*group.SyncReply, error) {
-	return ask[*group.SyncReply](ctx, r, req.Group, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
+// SyncGroup answers one SyncGroup; it may wait for the leader's. parked is called as by JoinGroup.
+func (r *Runtime) SyncGroup(ctx context.Context, req *kmsg.SyncGroupRequest, parked func()) (*group.SyncReply, error) {
+	return askAndPark[*group.SyncReply](ctx, r, req.Group, parked, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
 		return s.SyncGroup(now, to, req)
 	})
 }

@@ -284,8 +284,8 @@ func TestG056_loading(t *testing.T) {
 		sync.Group, beat.Group, leave.Group = "g", "g", "g"
 		ctx := t.Context()
 		for name, request := range map[string]func() error{
-			"JoinGroup":           func() error { _, err := r.JoinGroup(ctx, group.RequestContext{}, join); return err },
-			"SyncGroup":           func() error { _, err := r.SyncGroup(ctx, sync); return err },
+			"JoinGroup":           func() error { _, err := r.JoinGroup(ctx, group.RequestContext{}, join, nil); return err },
+			"SyncGroup":           func() error { _, err := r.SyncGroup(ctx, sync, nil); return err },
 			"Heartbeat":           func() error { _, err := r.Heartbeat(ctx, beat); return err },
 			"LeaveGroup":          func() error { _, err := r.LeaveGroup(ctx, leave); return err },
 			"OffsetCommit":        func() error { _, err := r.OffsetCommit(ctx, commitOf("g", 0, 1, 1)); return err },

@@ -182,7 +182,7 @@ func member(t *testing.T, r *Runtime, groupID string, stopped func() bool) {
 		join.SessionTimeoutMillis, join.RebalanceTimeoutMillis, join.ProtocolType = 6000, 6000, "consumer"
 		join.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "range", Metadata: []byte{1}}}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		joined, err := r.JoinGroup(ctx, group.RequestContext{ClientID: "c", ClientHost: "/127.0.0.1"}, join)
+		joined, err := r.JoinGroup(ctx, group.RequestContext{ClientID: "c", ClientHost: "/127.0.0.1"}, join, nil)
 		if err == nil {
 			err = joined.Err
 		}
@@ -207,7 +207,7 @@ func stay(ctx context.Context, r *Runtime, groupID string, joined *group.JoinRep
 	for _, m := range joined.Members {
 		sync.GroupAssignment = append(sync.GroupAssignment, kmsg.SyncGroupRequestGroupAssignment{MemberID: m.MemberID, MemberAssignment: []byte{2}})
 	}
-	synced, err := r.SyncGroup(ctx, sync)
+	synced, err := r.SyncGroup(ctx, sync, nil)
 	if err == nil {
 		err = synced.Err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/stelelog/stele/internal/wire"
 )
@@ -20,9 +21,15 @@ const smallRequest = 256 << 10
 // taken before a body is read. Waiters are served in the order they came, so that a large request is
 // not starved by many small ones; small ones have a quarter for themselves, so that large or slow ones
 // never stop them. Safe for concurrent use.
+//
+// A request that may wait for long, for records or for other members of a group, must not keep others out
+// meanwhile: it gives its part back and is counted apart, by what it still holds.
 type Budget struct {
 	mu           sync.Mutex
 	small, large lane
+
+	total  int64
+	parked atomic.Int64
 }
 
 type lane struct {
@@ -59,7 +66,7 @@ func NewBudget(total int64) *Budget {
 	if total <= 0 {
 		total = DefaultRequestMemory
 	}
-	b := &Budget{}
+	b := &Budget{total: total}
 	b.small.capacity = max(total/4, smallRequest)
 	b.large.capacity = max(total-total/4, smallRequest)
 	return b
@@ -135,11 +142,23 @@ func (g *Grant) Contended() bool {
 	return g.lane.waiting.Len() > 0
 }
 
+// park counts n bytes of a request that begins to wait. It reports false, and counts nothing, when those that
+// wait hold as much as the whole budget already.
+func (b *Budget) park(n int64) bool {
+	if b.parked.Add(n) > b.total {
+		b.parked.Add(-n)
+		return false
+	}
+	return true
+}
+
+func (b *Budget) unpark(n int64) { b.parked.Add(-n) }
+
 // Used is the memory taken at this moment, in bytes.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.small.used + b.large.used
+	return b.small.used + b.large.used + b.parked.Load()
 }
 
 // Bytes of memory that each byte of a request may decode to. Produce keeps its records in the frame;

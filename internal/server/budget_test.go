@@ -231,3 +231,21 @@ func TestTooCostlyIsRefused(t *testing.T) {
 	}
 	g.Release()
 }
+
+// What waits is counted apart from what is in work, and so much of it and no more.
+func TestWhatWaitsLeavesTheBudgetToOthers(t *testing.T) {
+	t.Parallel()
+	b := NewBudget(1 << 20)
+	if !b.park(1<<20) || b.park(1) {
+		t.Error("not all of the budget, or more, could wait")
+	}
+	g, err := b.Take(t.Context(), 512<<10)
+	if err != nil || b.Used() != 1<<20+512<<10 {
+		t.Errorf("%d, %v", b.Used(), err)
+	}
+	g.Release()
+	b.unpark(1 << 20)
+	if !b.park(1) {
+		t.Error("what has gone still counts")
+	}
+}

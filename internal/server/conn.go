@@ -377,7 +377,7 @@ func (c *conn) answer() {
 			r.resp.release()
 		}
 		mute := r.resp.mute
-		r.ReleaseBody()
+		r.done()
 		c.left(mute)
 	}
 }

@@ -181,6 +181,9 @@ func (a *ControllerAPI) fetchMetadata(r *Request) Response {
 		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
 		return Reply(resp)
 	}
+	if req.MaxWaitMillis > 0 && !r.Park(fetchParked) {
+		req.MaxWaitMillis = 0
+	}
 	return Reply(a.host.Fetch(r.Context(), req, r.Listener))
 }
 

@@ -50,11 +50,12 @@ type Request struct {
 	Fetch   *kmsg.FetchRequest
 	Msg     kmsg.Request
 
-	conn  *conn
-	body  *wire.Buffer
-	grant Grant
-	resp  Response
-	ran   bool // Handle has been called already
+	conn   *conn
+	body   *wire.Buffer
+	grant  Grant
+	parked int64 // bytes, of the budget's
+	resp   Response
+	ran    bool // Handle has been called already
 }
 
 // Context ends when the client has gone, or the server wants parked requests to come to an end.
@@ -86,6 +87,27 @@ func (r *Request) ReleaseBody() {
 		runtime.GC() // the next one is let in when this one's memory is free, not only unused
 	}
 	r.grant.Release()
+}
+
+// Park is ReleaseBody for a request that is about to wait, for as long as it says, and holds n bytes
+// meanwhile. It reports false when so many requests wait that this one must not: nothing is given back then.
+// It is called at most once.
+func (r *Request) Park(n int64) bool {
+	if !r.conn.srv.budget.park(n) {
+		return false
+	}
+	r.parked = n
+	r.ReleaseBody()
+	return true
+}
+
+// done lets go of all that the request has held.
+func (r *Request) done() {
+	r.ReleaseBody()
+	if r.parked > 0 {
+		r.conn.srv.budget.unpark(r.parked)
+		r.parked = 0
+	}
 }
 
 // Response is what becomes of a request; make one with Reply and its kin.

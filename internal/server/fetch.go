@@ -14,6 +14,12 @@ import (
 	"github.com/stelelog/stele/internal/wire"
 )
 
+// What a Fetch that waits for records holds, about, in bytes.
+const (
+	fetchParked          = 2 << 10
+	fetchParkedPartition = 512
+)
+
 // handleFetch reads records for one Fetch. They stay in their files until the answer
 // is on the socket.
 //
@@ -47,6 +53,9 @@ func (a *brokerAPI) fetch(r *Request, req *kmsg.FetchRequest, resp *wire.FetchRe
 	}
 	if len(refused) > 0 {
 		query.MaxWait = 0 // an error is news: it does not wait for records of others
+	}
+	if query.MaxWait > 0 && !r.Park(fetchParked+int64(len(session.targets))*fetchParkedPartition) {
+		query.MaxWait = 0 // it may answer with less than was asked for at any time
 	}
 	result := a.Replicas.Fetch(r.Context(), query)
 	a.fetchResponse(r, req, resp, session, refused, result)

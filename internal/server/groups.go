@@ -80,6 +80,13 @@ func (a *brokerAPI) coordinatorOf(r *Request, kind int8, key string) kmsg.FindCo
 	return out
 }
 
+// parkMember gives back what the request of a member takes that waits for others: its group holds what there is to
+// hold, and others must be let in, for whom it waits.
+func (r *Request) parkMember() {
+	r.Msg = nil
+	r.ReleaseBody()
+}
+
 // joinGroup parks a member until its join phase ends.
 //
 // v2 throttle time. v4 MEMBER_ID_REQUIRED (KIP-394). v5 static members (KIP-345). v7
@@ -89,16 +96,17 @@ func (a *brokerAPI) joinGroup(r *Request, req *kmsg.JoinGroupRequest) *kmsg.Join
 	resp.Generation = -1
 	var reply *group.JoinReply
 	var err error = kerr.GroupAuthorizationFailed
+	version, memberID := req.Version, req.MemberID // the rest of the request is not kept while it waits
 	if r.mayGroup(security.Read, req.Group) {
-		reply, err = a.Groups.JoinGroup(r.Context(), group.RequestContext{ClientID: r.ClientID, ClientHost: hostText(r.ClientAddr)}, req)
+		reply, err = a.Groups.JoinGroup(r.Context(), group.RequestContext{ClientID: r.ClientID, ClientHost: hostText(r.ClientAddr)}, req, r.parkMember)
 	}
 	if err != nil {
-		reply = &group.JoinReply{Err: err, Generation: -1, MemberID: req.MemberID}
+		reply = &group.JoinReply{Err: err, Generation: -1, MemberID: memberID}
 	}
 	resp.ErrorCode, resp.Generation, resp.LeaderID, resp.MemberID = errorCode(reply.Err), reply.Generation, reply.Leader, reply.MemberID
 	resp.SkipAssignment = reply.SkipAssignment
 	resp.ProtocolType, resp.Protocol = reply.ProtocolType, reply.Protocol
-	if req.Version < 7 && resp.Protocol == nil {
+	if version < 7 && resp.Protocol == nil {
 		none := ""
 		resp.Protocol = &none
 	}
@@ -125,7 +133,7 @@ func (a *brokerAPI) syncGroup(r *Request, req *kmsg.SyncGroupRequest) *kmsg.Sync
 		err = group.ErrInvalidGroupID
 	}
 	if err == nil {
-		reply, err = a.Groups.SyncGroup(r.Context(), req)
+		reply, err = a.Groups.SyncGroup(r.Context(), req, r.parkMember)
 	}
 	if err != nil {
 		resp.ErrorCode = errorCode(err)
