@@ -5,9 +5,6 @@ package chaos
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"net/http"
-	"os"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -37,7 +34,7 @@ type attack struct {
 
 // TestFloods: what clients may make a node remember is bounded by settings, and others are served meanwhile.
 func TestFloods(t *testing.T) {
-	n := newNode(t, "group.initial.rebalance.delay.ms=3000", "offsets.topic.num.partitions=4", "num.partitions=1", "http.listen="+os.Getenv("DEBUGX"))
+	n := newNode(t, "group.initial.rebalance.delay.ms=3000", "offsets.topic.num.partitions=4", "num.partitions=1")
 	n.start()
 	n.mustAck("probe", "probe-1")
 	n.createTopic("wide", 50)
@@ -74,24 +71,6 @@ func TestFloods(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			if a.name == "groups with large members" && os.Getenv("DEBUGX") != "" {
-				gs, err := kadm.NewClient(n.client()).ListGroups(t.Context())
-				t.Log(len(gs), err, fmt.Sprint(gs.Groups()[:min(3, len(gs))]))
-				states := map[string]int{}
-				for _, g := range gs {
-					states[g.State]++
-				}
-				t.Log(states)
-				begun := time.Now()
-				err = floodCommit(n, 1<<30)
-				t.Log("commit", time.Since(begun), err)
-				time.Sleep(2 * time.Second)
-				resp, err := http.Get("http://" + os.Getenv("DEBUGX") + "/debug/pprof/goroutine?debug=1")
-				if err == nil {
-					b, _ := io.ReadAll(resp.Body)
-					os.WriteFile("/tmp/goroutines", b, 0o644)
-				}
-			}
 			served := by.mustStop(t)
 			n.mustRun()
 			peak, err := probe.PeakRSS(n.pid())
