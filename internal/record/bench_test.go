@@ -74,6 +74,29 @@ func BenchmarkValidate(b *testing.B) {
 	}
 }
 
+// Small records: what a record costs, not what a byte does.
+func BenchmarkValidateSmall(b *testing.B) {
+	for _, codec := range []Codec{None, LZ4} {
+		b.Run(codec.String(), func(b *testing.B) {
+			bld := NewBuilder(BuilderOptions{Codec: codec})
+			for i := range int64(1000) {
+				bld.Append(ts0+i, nil, bytes.Repeat([]byte{byte(i)}, 100), nil)
+			}
+			batch, opts := Batch(bld.Bytes()), topic()
+			b.SetBytes(100 << 10)
+			for b.Loop() {
+				split, err := SplitProduce(batch)
+				if err == nil {
+					_, err = ValidateForAppend(split, opts)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkIterate(b *testing.B) {
 	for _, codec := range allCodecs {
 		b.Run(codec.String(), func(b *testing.B) {

@@ -239,6 +239,58 @@ func (s *source) head(h *recordHead) string {
 	return ""
 }
 
+// quick passes over the next record in one go when the window has all of it, which is nearly always so, and fills h but for
+// left. Whenever something is missing or wrong it takes nothing: head and skipBody find out what.
+func (s *source) quick(h *recordHead) (nullKey, ok bool) {
+	b := s.buf[s.r:s.w]
+	length, n := varint(b)
+	if n == 0 || length <= 0 || int(length) > len(b)-n {
+		return false, false
+	}
+	end := n + int(length)
+	b = b[n+1 : end] // without the attributes, which mean nothing
+	if h.timestampDelta, n = varlong(b); n == 0 {
+		return false, false
+	}
+	b = b[n:]
+	if h.offsetDelta, n = varint(b); n == 0 {
+		return false, false
+	}
+	b = b[n:]
+	key, n := varint(b)
+	if n == 0 || int(key) > len(b)-n {
+		return false, false
+	}
+	b = b[n+max(int(key), 0):]
+	value, n := varint(b)
+	if n == 0 || int(value) > len(b)-n {
+		return false, false
+	}
+	b = b[n+max(int(value), 0):]
+	headers, n := varint(b)
+	if n == 0 || headers < 0 || headers > maxHeaders {
+		return false, false
+	}
+	b = b[n:]
+	for range headers {
+		key, n := varint(b)
+		if n == 0 || key < 0 || int(key) > len(b)-n {
+			return false, false
+		}
+		b = b[n+int(key):]
+		value, n := varint(b)
+		if n == 0 || int(value) > len(b)-n {
+			return false, false
+		}
+		b = b[n+max(int(value), 0):]
+	}
+	if len(b) != 0 {
+		return false, false
+	}
+	s.r += end
+	return key < 0, true
+}
+
 // varintWithin reads a varint that must end within *left bytes.
 func (s *source) varintWithin(left *int) (int32, bool) {
 	b := s.peek(min(maxVarintLen, *left))

@@ -168,12 +168,15 @@ func (w *walker) validate(b Batch, opts *ValidateOptions) (Info, error) {
 	src := &w.src
 	var head recordHead
 	for i := int32(0); i < info.Count; i++ {
-		if reason := src.head(&head); reason != "" {
-			return info, src.malformed(i, reason)
-		}
-		nullKey, reason := src.skipBody(head.left)
-		if reason != "" {
-			return info, src.malformed(i, reason)
+		nullKey, ok := src.quick(&head)
+		if !ok {
+			reason := src.head(&head)
+			if reason == "" {
+				nullKey, reason = src.skipBody(head.left)
+			}
+			if reason != "" {
+				return info, src.malformed(i, reason)
+			}
 		}
 		if head.offsetDelta != i && !mutantDeltasUnchecked {
 			return info, src.malformed(i, "offset deltas do not count from 0")

@@ -13,8 +13,16 @@ const (
 // ends inside it, or that it is malformed.
 func varint(b []byte) (int32, int) {
 	if len(b) > 0 && b[0] < 0x80 { // nearly every length and delta
-		u := uint32(b[0])
-		return int32(u>>1) ^ -int32(u&1), 1
+		return int32(b[0]>>1) ^ -int32(b[0]&1), 1
+	}
+	return longVarint(b)
+}
+
+// longVarint is varint where one byte is not all.
+func longVarint(b []byte) (int32, int) {
+	if len(b) > 1 && b[0] >= 0x80 && b[1] < 0x80 { // the length of a record of some hundred bytes
+		u := uint32(b[0]&0x7f) | uint32(b[1])<<7
+		return int32(u>>1) ^ -int32(u&1), 2
 	}
 	var u uint32
 	for i := 0; i < len(b) && i < maxVarintLen; i++ {
@@ -32,6 +40,13 @@ func varint(b []byte) (int32, int) {
 
 // varlong reads a 64-bit varint like varint does.
 func varlong(b []byte) (int64, int) {
+	if len(b) > 0 && b[0] < 0x80 {
+		return int64(b[0]>>1) ^ -int64(b[0]&1), 1
+	}
+	return longVarlong(b)
+}
+
+func longVarlong(b []byte) (int64, int) {
 	var u uint64
 	for i := 0; i < len(b) && i < maxVarlongLen; i++ {
 		c := b[i]
