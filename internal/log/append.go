@@ -37,6 +37,8 @@ type AppendOptions struct {
 	TxnVerified bool
 	// TxnV2 marks a marker or batch of transaction.version 2.
 	TxnV2 bool
+	// Alone says that there is no other replica: the high watermark goes to the end offset with the append.
+	Alone bool
 }
 
 // AppendInfo says what an append did.
@@ -55,6 +57,8 @@ type AppendInfo struct {
 	Bytes int
 	// Rebuilt says that the batch was compressed anew.
 	Rebuilt bool
+	// Replicated says that the high watermark has passed the batch: AppendOptions.Alone.
+	Replicated bool
 }
 
 // batchInfo is what an append needs to remember of a batch.
@@ -119,10 +123,10 @@ func (l *Log) AppendAsLeader(records []byte, leaderEpoch int32, o AppendOptions)
 	batch.SetPartitionLeaderEpoch(leaderEpoch)
 	l.batches = append(l.batches[:0], describeBatch(batch, 0))
 	info.BaseOffset, info.LastOffset = batch.BaseOffset(), batch.LastOffset()
-	if err := l.store(batch, l.batches); err != nil {
+	if err := l.store(batch, l.batches, o.Alone); err != nil {
 		return AppendInfo{}, err
 	}
-	info.LogStartOffset = l.logStart
+	info.LogStartOffset, info.Replicated = l.logStart, o.Alone
 	return info, nil
 }
 
@@ -219,7 +223,7 @@ func (l *Log) appendAsIs(records []byte, maxEpoch int32, o *AppendOptions) (Appe
 		info.Bytes += b.size
 	}
 	info.LastOffset = l.batches[len(l.batches)-1].last
-	err := l.store(records, l.batches)
+	err := l.store(records, l.batches, false)
 	info.LogStartOffset = l.logStart
 	if err != nil {
 		return AppendInfo{}, err
@@ -257,8 +261,8 @@ func (l *Log) followerMayAppend(records []byte, maxEpoch int32, contiguous bool)
 }
 
 // store writes batches that may be appended: epochs first, then run by run, one run per segment. Then it flushes
-// if that is due, and publishes. mu is held.
-func (l *Log) store(data []byte, batches []batchInfo) error {
+// if that is due, and publishes, with the high watermark at the end if the log is alone. mu is held.
+func (l *Log) store(data []byte, batches []batchInfo, alone bool) error {
 	if err := l.savePositionsDue(); err != nil {
 		return err
 	}
@@ -291,6 +295,9 @@ func (l *Log) store(data []byte, batches []batchInfo) error {
 		if err := l.flushLocked(); err != nil {
 			return err
 		}
+	}
+	if alone {
+		l.setHighWatermark(l.leo)
 	}
 	l.publish()
 	return nil

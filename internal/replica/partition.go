@@ -184,22 +184,26 @@ func (p *Partition) setMinISR(n int) {
 }
 
 // append writes one batch as the leader. all: the rule of acks=all applies. leaderEpoch, unless -1, must be the one in
-// force. The role cannot change before the batch is written and published.
+// force. The role cannot change before the batch is written and published. A batch that is written by a leader without
+// other replicas is acknowledged with that.
 func (p *Partition) append(records []byte, all bool, leaderEpoch int32, o log.AppendOptions) (info log.AppendInfo, role *Role, err error) {
 	p.roleMu.RLock()
 	role = p.role.Load()
 	if err = p.Err(); err == nil {
 		err = role.Check(leaderEpoch, leaderEpoch != NoEpoch, true)
 	}
-	if err == nil && all {
+	if err == nil {
 		p.mu.Lock()
-		err = p.state.CheckAppendAll()
+		if all {
+			err = p.state.CheckAppendAll()
+		}
+		o.Alone = p.state.Alone()
 		p.mu.Unlock()
 	}
 	if err == nil {
 		info, err = p.log.AppendAsLeader(records, role.LeaderEpoch, o)
 	}
-	if err == nil && !info.Duplicate {
+	if err == nil && !info.Duplicate && !info.Replicated {
 		p.mu.Lock()
 		p.advanceLocked(p.m.now())
 		p.mu.Unlock()

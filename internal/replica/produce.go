@@ -112,7 +112,7 @@ func (d *DelayedProduce) append(req *ProduceRequest, i int, o log.AppendOptions)
 	}
 	out.BaseOffset, out.LastOffset = info.BaseOffset, info.LastOffset
 	out.LogAppendTime, out.LogStartOffset = info.LogAppendTime, info.LogStartOffset
-	if req.Acks == -1 {
+	if req.Acks == -1 && !info.Replicated {
 		required := info.LastOffset + 1
 		if done, err := p.acked(required, role.LeaderEpoch); done {
 			out.settle(err)

@@ -25,6 +25,12 @@ func (s *State) NextHighWatermark(hw, end int64, now time.Time, lag time.Duratio
 	return next, true
 }
 
+// Alone says that this is a leader without other replicas whose high watermark is where its log ends, as
+// NextHighWatermark would have it.
+func (s *State) Alone() bool {
+	return s.role.Kind == RoleLeader && len(s.followers) == 0 && !s.UnderMinISR()
+}
+
 // FollowerHighWatermark is the high watermark a follower takes from its leader's answer, after it has
 // appended: the leader's, within the follower's own log. It may go back.
 func FollowerHighWatermark(leaderHW int64, pos Positions) int64 {

@@ -25,6 +25,9 @@ const (
 	bodyStall = 2 * time.Second
 	// halfCloseGrace is how long a client that has closed its sending side is still answered.
 	halfCloseGrace = 5 * time.Second
+	// deadlineSlack is how much earlier than meant a deadline may strike, as a part of it: to set one anew for every
+	// request costs more than to let it stand for some.
+	deadlineSlack = 8
 	// peerCheck is how often a connection that is not being read is looked at for a reset.
 	peerCheck = 500 * time.Millisecond
 )
@@ -40,7 +43,8 @@ var (
 // conn is one connection. Its reader lets requests in, appends Produce requests, and passes all on, in
 // order, to its answerer, which runs the others and writes the answers. A request that is not Produce is
 // let in only when nothing is in flight, so the two never run handlers at once except for Produce behind
-// Produce. A waiting request is left in the socket: it holds no memory.
+// Produce. A Produce request that has nothing to wait for, with none before it on its way, the reader answers
+// itself. A waiting request is left in the socket: it holds no memory.
 type conn struct {
 	srv    *Server
 	ln     *listener
@@ -51,6 +55,9 @@ type conn struct {
 	r      *bufio.Reader
 	names  wire.Names // the reader's
 
+	readUntil  time.Time // the read deadline, as the reader has set it
+	writeUntil time.Time // the write deadline, of whoever writes
+
 	software, softwareVersion string // set by the answerer in ApiVersions, when nothing else is in flight
 
 	ctx      context.Context // ends when the connection is dead
@@ -59,6 +66,7 @@ type conn struct {
 	drain    context.CancelCauseFunc
 
 	queue chan *Request
+	out   []byte // answers that the reader has not written yet
 
 	mu        sync.Mutex // guards the fields below; never held over IO
 	inFlight  int
@@ -87,6 +95,9 @@ func (c *conn) serve() {
 	var answerer sync.WaitGroup
 	answerer.Go(c.answer)
 	why := c.read()
+	if err := c.flush(); err != nil {
+		why = err
+	}
 	close(c.queue)
 	if errors.Is(why, errPeerClosed) {
 		timer := time.AfterFunc(halfCloseGrace, func() { c.kill(errPeerClosed) })
@@ -118,6 +129,11 @@ func (c *conn) endQueued(why error) {
 // read lets requests in until the connection is to end, and says why.
 func (c *conn) read() error {
 	for {
+		if !c.smallProduceIsHere() {
+			if err := c.flush(); err != nil {
+				return err
+			}
+		}
 		size, key, err := c.next()
 		if err != nil {
 			return err
@@ -133,27 +149,101 @@ func (c *conn) read() error {
 		if err != nil {
 			return err
 		}
-		var end error
 		if key == wire.KeyProduce {
 			r.resp, r.ran = c.run(r), true
-			end = r.resp.closing
+			if c.answerHere(r) {
+				continue
+			}
+			if err := c.flush(); err != nil {
+				r.ReleaseBody()
+				return err
+			}
 		}
+		end := r.resp.closing
 		c.queue <- r // never full: await has counted; from here on r is the answerer's
-		if end != nil {
+		if key == wire.KeyProduce && end != nil {
 			return end
 		}
 	}
 }
 
+// answerHere answers a Produce request that needs not wait for anything, if no earlier one is on its way: then nobody
+// else writes. The answer is kept until flush, which comes before anything that may take time.
+func (c *conn) answerHere(r *Request) bool {
+	if !c.only() {
+		return false
+	}
+	for r.resp.done != nil {
+		select {
+		case <-r.resp.done:
+			r.resp = c.finished(r)
+		default:
+			return false
+		}
+	}
+	if r.resp.closing != nil || r.resp.segments != nil || r.resp.mute > 0 {
+		return false
+	}
+	if r.resp.msg != nil {
+		c.out = appendAnswer(c.out, r, r.resp.msg)
+	}
+	c.srv.metrics.answered(r)
+	if r.resp.release != nil {
+		r.resp.release()
+	}
+	r.ReleaseBody()
+	c.left(0)
+	return true
+}
+
+// only says whether the request that the reader has let in is the only one on its way.
+func (c *conn) only() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inFlight == 1
+}
+
+// maxUnwritten is how many bytes of answers the reader may keep.
+const maxUnwritten = 16 << 10
+
+// smallProduceIsHere says whether a whole Produce request has been read already: its answer can leave together with
+// those before it.
+func (c *conn) smallProduceIsHere() bool {
+	have := c.r.Buffered()
+	if have < peekBytes || len(c.out) >= maxUnwritten {
+		return false
+	}
+	head, _ := c.r.Peek(peekBytes) // it has so many
+	size, err := wire.ParseFrameSize(head, c.srv.opts.MaxRequest)
+	key, _ := wire.PeekRequest(head[wire.FrameSizeBytes:])
+	return err == nil && key == wire.KeyProduce && have >= wire.FrameSizeBytes+size
+}
+
+// flush writes the answers that the reader has kept.
+func (c *conn) flush() error {
+	if len(c.out) == 0 || c.ctx.Err() != nil {
+		return nil
+	}
+	err := c.writeBytes(c.out)
+	c.out = c.out[:0]
+	if cap(c.out) > maxUnwritten {
+		c.out = nil
+	}
+	if err != nil {
+		c.kill(err)
+	}
+	return err
+}
+
 // next waits for a request and looks at its first bytes without taking them.
 func (c *conn) next() (size int, key int16, err error) {
-	idleSince := time.Now()
-	for {
+	now := time.Now()
+	idleSince := now
+	for ; ; now = time.Now() {
 		if c.handling.Err() != nil {
 			return 0, 0, context.Cause(c.handling)
 		}
-		_ = c.nc.SetReadDeadline(time.Now().Add(c.srv.opts.MaxIdle)) // fails only on a closed socket, as the read will
-		if c.handling.Err() != nil {
+		if c.r.Buffered() < peekBytes && c.readBy(now, idleSince.Add(c.srv.opts.MaxIdle), c.srv.opts.MaxIdle) && c.handling.Err() != nil {
 			continue // the deadline that drain set may just have been overwritten
 		}
 		head, err := c.r.Peek(wire.FrameSizeBytes)
@@ -186,6 +276,17 @@ func (c *conn) next() (size int, key int16, err error) {
 			return 0, 0, err
 		}
 	}
+}
+
+// readBy makes reads fail at about until, which is d from when waiting began, and says whether it had to set the
+// deadline for that.
+func (c *conn) readBy(now, until time.Time, d time.Duration) (set bool) {
+	if early := until.Sub(c.readUntil); early >= 0 && early <= d/deadlineSlack && c.readUntil.After(now) {
+		return false
+	}
+	c.readUntil = until
+	_ = c.nc.SetReadDeadline(until) // fails only on a closed socket, as the read will
+	return true
 }
 
 func (c *conn) busy() bool {
@@ -314,8 +415,8 @@ func (c *conn) receive(size int, cost int64) (*Request, error) {
 
 // peekFirst waits until the first bytes of a large body are there.
 func (c *conn) peekFirst() error {
-	_ = c.nc.SetReadDeadline(time.Now().Add(c.srv.opts.MaxIdle))
-	if c.handling.Err() != nil {
+	now := time.Now()
+	if c.r.Buffered() < firstBytes && c.readBy(now, now.Add(c.srv.opts.MaxIdle), c.srv.opts.MaxIdle) && c.handling.Err() != nil {
 		return context.Cause(c.handling) // the deadline that drain set may just have been overwritten
 	}
 	_, err := c.r.Peek(firstBytes)
@@ -348,7 +449,10 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 		if err := b.c.handling.Err(); err != nil {
 			return 0, context.Cause(b.c.handling)
 		}
-		_ = b.c.nc.SetReadDeadline(time.Now().Add(min(bodyStall, b.c.srv.opts.MaxIdle)))
+		now, stall := time.Now(), min(bodyStall, b.c.srv.opts.MaxIdle)
+		if b.c.readBy(now, now.Add(stall), stall) && b.c.handling.Err() != nil {
+			continue // the deadline that drain set may just have been overwritten
+		}
 		n, err := b.c.r.Read(p)
 		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			if errors.Is(err, io.EOF) {
@@ -394,9 +498,7 @@ func (c *conn) answerOne(r *Request) error {
 	for r.resp.done != nil {
 		select {
 		case <-r.resp.done:
-			mute := r.resp.mute
-			r.resp = c.finish(r, r.resp)
-			r.resp.mute = max(r.resp.mute, mute)
+			r.resp = c.finished(r)
 		case <-c.ctx.Done():
 			return context.Cause(c.ctx)
 		}
@@ -405,4 +507,11 @@ func (c *conn) answerOne(r *Request) error {
 		return r.resp.closing
 	}
 	return c.write(r, r.resp)
+}
+
+// finished is what an answer has become now that nothing more is to be waited for.
+func (c *conn) finished(r *Request) Response {
+	next := c.finish(r, r.resp)
+	next.mute = max(next.mute, r.resp.mute)
+	return next
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sys/unix"
 
 	"github.com/stelelog/stele/internal/wire"
@@ -24,13 +25,8 @@ func (c *conn) write(r *Request, resp Response) error {
 	}
 	switch {
 	case resp.msg != nil:
-		if r.Key != wire.KeyApiVersions {
-			resp.msg.SetVersion(r.Version)
-		}
 		buf := wire.NewBuffer(0)
-		buf.B = wire.AppendFrame(buf.B, func(b []byte) []byte {
-			return resp.msg.AppendTo(wire.AppendResponseHeader(b, r.Key, r.CorrelationID, resp.msg.IsFlexible()))
-		})
+		buf.B = appendAnswer(buf.B, r, resp.msg)
 		defer buf.Release()
 		return c.writeBytes(buf.B)
 	case resp.segments != nil:
@@ -50,9 +46,30 @@ func (c *conn) write(r *Request, resp Response) error {
 	return nil
 }
 
+// appendAnswer appends the frame of an answer.
+func appendAnswer(b []byte, r *Request, msg kmsg.Response) []byte {
+	if r.Key != wire.KeyApiVersions {
+		msg.SetVersion(r.Version)
+	}
+	return wire.AppendFrame(b, func(b []byte) []byte {
+		return msg.AppendTo(wire.AppendResponseHeader(b, r.Key, r.CorrelationID, msg.IsFlexible()))
+	})
+}
+
+// writeBySoon makes writes fail at about WriteTimeout from now.
+func (c *conn) writeBySoon() error {
+	now := time.Now()
+	until := now.Add(c.srv.opts.WriteTimeout)
+	if until.Sub(c.writeUntil) <= c.srv.opts.WriteTimeout/deadlineSlack {
+		return nil
+	}
+	c.writeUntil = until
+	return c.nc.SetWriteDeadline(until)
+}
+
 func (c *conn) writeBytes(b []byte) error {
 	for len(b) > 0 {
-		if err := c.nc.SetWriteDeadline(time.Now().Add(c.srv.opts.WriteTimeout)); err != nil {
+		if err := c.writeBySoon(); err != nil {
 			return err
 		}
 		n, err := c.nc.Write(b[:min(len(b), writeStep)])
@@ -104,7 +121,7 @@ func (c *conn) sendfile(tcp *net.TCPConn, file *os.File, r wire.FileRange) error
 	}
 	position := r.Position
 	for left := r.Length; left > 0; {
-		if err := c.nc.SetWriteDeadline(time.Now().Add(c.srv.opts.WriteTimeout)); err != nil {
+		if err := c.writeBySoon(); err != nil {
 			return err
 		}
 		var sent int
