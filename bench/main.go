@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/stelelog/stele/bench/replay"
@@ -27,6 +28,7 @@ type bench struct {
 	seconds float64 // of load in a measurement
 	bytes   int64   // at most, of a measurement
 	profile string
+	json    string
 	rows    []row
 }
 
@@ -39,10 +41,10 @@ func main() {
 		return
 	}
 	var b bench
-	var only, jsonFile string
+	var only string
 	flag.StringVar(&b.stele, "stele", "", "the binary")
 	flag.StringVar(&only, "rows", "", "regular expression for the names of the rows to measure")
-	flag.StringVar(&jsonFile, "json", "", "file for the figures as JSON; rows that it has from earlier runs stay")
+	flag.StringVar(&b.json, "json", "", "file for the figures as JSON; rows that it has from earlier runs stay")
 	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each row (default 3; 1 with -quick)")
 	flag.Float64Var(&b.seconds, "seconds", 0, "seconds of load in each measurement (default 2; 0.7 with -quick)")
 	flag.StringVar(&b.profile, "cpuprofile", "", "directory for CPU profiles of Stele, one a row")
@@ -73,7 +75,7 @@ func main() {
 		}
 		return
 	}
-	rep, err := loadReport(jsonFile)
+	rep, err := loadReport(b.json)
 	if err != nil {
 		fail(err)
 	}
@@ -84,16 +86,13 @@ func main() {
 	if b.stele == "" {
 		fail(errors.New("-stele is missing; bench/run.sh sets it"))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	b.ctx = ctx
 	if err := b.run(rep); err != nil {
 		fail(err)
 	}
 	rep.markdown(os.Stdout)
-	if err := rep.save(jsonFile); err != nil {
-		fail(err)
-	}
 }
 
 func fail(err error) {
@@ -145,12 +144,18 @@ func (b *bench) measure(rows []row, f fixture, cpu int, rep *report) error {
 		}
 	}
 	for _, r := range rows {
+		if err := b.ctx.Err(); err != nil {
+			return err
+		}
 		began := time.Now()
 		figures, err := r.measure(b, servers, &r)
 		if err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
 		rep.add(r, figures)
+		if err := rep.save(b.json); err != nil { // row by row: an interrupted run leaves what it has
+			return err
+		}
 		fmt.Fprintf(os.Stderr, "%s: %s\n", r.name, time.Since(began).Round(100*time.Millisecond))
 	}
 	return nil

