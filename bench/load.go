@@ -137,11 +137,18 @@ func (r *row) throughputFigures(samples []sample) []figure {
 	}
 }
 
-// produceRow replays a producer's requests to a new topic each time.
+// manyPartitions is from when on a row keeps its topic: to create and delete so many is work that goes on for a while
+// after the answer, and would be measured with the next round.
+const manyPartitions = 100
+
+// produceRow replays a producer's requests, to a new topic each time if that costs little.
 func (b *bench) produceRow(servers []server, r *row) ([]figure, error) {
-	samples, err := b.inTurn(servers, r, func(s server, _ int) (map[string]float64, error) {
-		if err := b.createTopic(s, "produce", r.load.partitions); err != nil {
-			return nil, err
+	keep := r.load.partitions >= manyPartitions
+	samples, err := b.inTurn(servers, r, func(s server, round int) (map[string]float64, error) {
+		if !keep || round < 0 {
+			if err := b.createTopic(s, "produce", r.load.partitions); err != nil {
+				return nil, err
+			}
 		}
 		job := r.load.job(replay.Produce, s, "produce")
 		job.Seconds, job.Bytes = b.seconds, b.bytes
@@ -149,10 +156,20 @@ func (b *bench) produceRow(servers []server, r *row) ([]figure, error) {
 		if err != nil {
 			return nil, err
 		}
+		if keep {
+			return throughput(result), nil
+		}
 		return throughput(result), b.deleteTopic(s, "produce")
 	})
 	if err != nil {
 		return nil, err
+	}
+	if keep {
+		for _, s := range servers {
+			if err := b.deleteTopic(s, "produce"); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return append(r.throughputFigures(samples), makeFigure("generator", "generator, % of its core", samples).plain()), nil
 }
