@@ -63,13 +63,13 @@ type logDir struct {
 	mu      sync.Mutex
 	offline error // why, nil while online
 	// what the checkpoint files hold
-	recoveryPoints, logStarts, highWatermarks map[TopicPartition]int64
-	pointsComplete                            bool // a partition not in recoveryPoints has none, rather than a lost one
-	clean                                     bool
-	cleanBrokerEpoch                          int64 // -1 unknown
-	pending                                   []pendingDelete
-	unopened                                  map[TopicPartition]bool // they lie here and could not be opened
-	writeMu                                   sync.Mutex              // one writer of checkpoints at a time
+	recoveryPoints, logStarts, highWatermarks, cleanedTo map[TopicPartition]int64
+	pointsComplete                                       bool // a partition not in recoveryPoints has none, rather than a lost one
+	clean                                                bool
+	cleanBrokerEpoch                                     int64 // -1 unknown
+	pending                                              []pendingDelete
+	unopened                                             map[TopicPartition]bool // they lie here and could not be opened
+	writeMu                                              sync.Mutex              // one writer of checkpoints at a time
 	// requests counts the calls of savePositions, and saved is how many of them the last write answers.
 	requests, saved atomic.Int64
 }
@@ -185,7 +185,7 @@ func (d *Dirs) readDir(ld *logDir) error {
 		return err
 	}
 	for name, m := range map[string]*map[TopicPartition]int64{RecoveryPointCheckpoint: &ld.recoveryPoints,
-		LogStartCheckpoint: &ld.logStarts, HighWatermarkCheckpoint: &ld.highWatermarks} {
+		LogStartCheckpoint: &ld.logStarts, HighWatermarkCheckpoint: &ld.highWatermarks, CleanerCheckpoint: &ld.cleanedTo} {
 		got, err := readCheckpoint(d.o.FS, filepath.Join(ld.path, name), d.o.Now(), func(err error) {
 			d.o.Logger.Warn("checkpoint cannot be read, going on without it", "dir", ld.path, "cause", err)
 		})
@@ -335,7 +335,7 @@ func (d *Dirs) options(ld *logDir, tp TopicPartition, dir string, topicID [16]by
 	}
 	return Options{
 		FS: d.o.FS, Dir: dir, Topic: tp.Topic, Partition: tp.Partition, TopicID: topicID, Config: c,
-		RecoveryPoint: point, LogStart: get(ld.logStarts), HighWatermark: get(ld.highWatermarks), Clean: ld.clean,
+		RecoveryPoint: point, LogStart: get(ld.logStarts), HighWatermark: get(ld.highWatermarks), CleanedTo: get(ld.cleanedTo), Clean: ld.clean,
 		Now: d.o.Now, Logger: d.o.Logger, OnEvent: d.o.OnEvent,
 		OnOffline: func(se *StorageError) {
 			// The log is locked, and so may others be: they are told from outside.
@@ -515,7 +515,7 @@ func (d *Dirs) closeDir(ctx context.Context, ld *logDir, brokerEpoch int64) erro
 	if off := ld.failure(); off != nil {
 		return nil
 	}
-	for _, save := range []func(*logDir) error{d.savePositions, d.saveHighWatermarks} {
+	for _, save := range []func(*logDir) error{d.savePositions, d.saveHighWatermarks, d.saveCleanedTo} {
 		if err := save(ld); err != nil {
 			errs = append(errs, err)
 		}

@@ -44,6 +44,16 @@ func (d *Dirs) saveHighWatermarks(ld *logDir) error {
 	})
 }
 
+// saveCleanedTo writes the cleaner's checkpoints of one directory.
+func (d *Dirs) saveCleanedTo(ld *logDir) error {
+	ld.writeMu.Lock()
+	defer ld.writeMu.Unlock()
+	return d.saveCheckpoint(ld, CleanerCheckpoint, &ld.cleanedTo, func(l *Log) (int64, bool) {
+		offset := l.cleanedTo.Load()
+		return offset, offset > 0
+	})
+}
+
 // eachOnline runs f on each online directory. A directory in which it fails goes offline, unless it is only full.
 func (d *Dirs) eachOnline(f func(*logDir) error) error {
 	var first error
@@ -137,7 +147,7 @@ func (d *Dirs) dropFromCheckpoints(ld *logDir, tp TopicPartition) error {
 	ld.writeMu.Lock()
 	defer ld.writeMu.Unlock()
 	for name, m := range map[string]*map[TopicPartition]int64{RecoveryPointCheckpoint: &ld.recoveryPoints,
-		LogStartCheckpoint: &ld.logStarts, HighWatermarkCheckpoint: &ld.highWatermarks} {
+		LogStartCheckpoint: &ld.logStarts, HighWatermarkCheckpoint: &ld.highWatermarks, CleanerCheckpoint: &ld.cleanedTo} {
 		ld.mu.Lock()
 		next := maps.Clone(*m)
 		ld.mu.Unlock()

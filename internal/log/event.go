@@ -20,10 +20,12 @@ const (
 	EventAppendTakenBack                  // a failed append was cut off again; To is the end offset
 	EventOffline                          // the log's directory failed
 	EventHeldByFuture                     // a segment at From is kept by a timestamp in the future
+	EventCleaned                          // compaction went over the log: From, To: the offsets that were dirty; Bytes it saved
+	EventUncleanable                      // compaction of this log has stopped: it cannot read what is at From
 )
 
 var eventNames = [...]string{"log truncated", "log started over", "log start moved", "log recovered", "log file rebuilt",
-	"segment rolled", "segments deleted", "append taken back", "log directory failed", "segment held by a future timestamp"}
+	"segment rolled", "segments deleted", "append taken back", "log directory failed", "segment held by a future timestamp", "log cleaned", "log not cleanable"}
 
 func (k EventKind) String() string { return eventNames[k] }
 
@@ -48,7 +50,7 @@ func (e Event) level() slog.Level {
 	switch e.Kind {
 	case EventSegmentRolled:
 		return slog.LevelDebug
-	case EventRecovered, EventRebuilt, EventAppendTakenBack, EventHeldByFuture:
+	case EventRecovered, EventRebuilt, EventAppendTakenBack, EventHeldByFuture, EventUncleanable:
 		return slog.LevelWarn
 	case EventOffline:
 		return slog.LevelError

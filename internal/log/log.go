@@ -33,6 +33,9 @@ type Options struct {
 	// RecoveryPoint, LogStart and HighWatermark are what the checkpoints said; -1: nothing. A recovery point of 0
 	// says that nothing is known to be synced, -1 that it is not known what is.
 	RecoveryPoint, LogStart, HighWatermark int64
+	// CleanedTo is the cleaner's checkpoint: below it no record has a newer one there. At or below the log start it says
+	// nothing.
+	CleanedTo int64
 	// Clean says that the last stop was clean: segments need no scan.
 	Clean bool
 
@@ -57,6 +60,7 @@ type Log struct {
 	cur    atomic.Pointer[View]
 
 	recoveryPoint atomic.Int64 // everything below is on disk; written under mu
+	cleanedTo     atomic.Int64 // the cleaner's checkpoint, -1 none
 
 	broken atomic.Pointer[error] // failed, for readers
 

@@ -28,6 +28,7 @@ func Open(o Options) (*Log, error) {
 	}
 	l := &Log{o: o, logDir: filepath.Dir(o.Dir), snapshotAt: -1, largestHeld: -1}
 	l.SetConfig(o.Config)
+	l.cleanedTo.Store(o.CleanedTo)
 	l.lastFlush = o.Now()
 	ld := &loader{l: l}
 	if err := ld.load(); err != nil {
@@ -272,7 +273,7 @@ func (d *loader) loadSegment(i int, next int64) (ok bool, err error) {
 		}
 	}
 	if next >= 0 {
-		*st = l.compactIndexes(seg.base, *st)
+		*st = l.compactIndexes(l.path(indexName(seg.base)), l.path(timeName(seg.base)), *st)
 		st.end = next
 	}
 	return true, nil

@@ -213,21 +213,21 @@ func (l *Log) seal() (segmentState, error) {
 		}
 		return l.active, nil
 	}
-	return l.compactIndexes(seg.base, l.active), nil
+	return l.compactIndexes(l.path(indexName(seg.base)), l.path(timeName(seg.base)), l.active), nil
 }
 
-// compactIndexes makes large indexes of a sealed segment live in their files, and small ones take no more memory
-// than they need.
-func (l *Log) compactIndexes(base int64, st segmentState) segmentState {
+// compactIndexes makes large indexes of a sealed segment live in their files, at the paths given, and small ones take
+// no more memory than they need.
+func (l *Log) compactIndexes(offsets, times string, st segmentState) segmentState {
 	if n := len(st.offsets.entries); n > inMemoryIndexEntries {
-		if f, err := l.o.FS.OpenFile(l.path(indexName(base)), os.O_RDONLY, 0); err == nil {
+		if f, err := l.o.FS.OpenFile(offsets, os.O_RDONLY, 0); err == nil {
 			st.offsets = offsetIndex{file: f, count: n}
 		}
 	} else {
 		st.offsets.entries = append([]offsetEntry(nil), st.offsets.entries...)
 	}
 	if n := len(st.times.entries); n > inMemoryIndexEntries {
-		if f, err := l.o.FS.OpenFile(l.path(timeName(base)), os.O_RDONLY, 0); err == nil {
+		if f, err := l.o.FS.OpenFile(times, os.O_RDONLY, 0); err == nil {
 			st.times = timeIndex{file: f, count: n}
 		}
 	} else {

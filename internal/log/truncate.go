@@ -74,6 +74,7 @@ func (l *Log) cutAt(offset int64) error {
 	if err := l.retireSegments(l.list.segs[i+1:], true); err != nil {
 		return err
 	}
+	l.cleanedTo.Store(min(l.cleanedTo.Load(), seg.base))
 	kept := slices.Clip(slices.Clone(l.list.segs[:i]))
 	if err := l.replaceTail(kept, seg, st, first); err != nil {
 		return err
@@ -264,6 +265,7 @@ func (l *Log) startAt(offset int64, reason string) error {
 
 func (l *Log) dropAll(offset int64) error {
 	l.truncations++
+	l.cleanedTo.Store(-1)
 	if err := l.retireSegments(l.list.segs, true); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // OpKind is a kind of file operation that a Fault can make fail.
@@ -244,6 +245,9 @@ func (f *Fault) SyncDir(name string) error {
 	}
 	return f.inner.SyncDir(name)
 }
+
+// SetModTime never fails on purpose: nothing but retention of records without timestamps depends on it.
+func (f *Fault) SetModTime(name string, t time.Time) error { return f.inner.SetModTime(name, t) }
 
 // Lock implements FS.
 func (f *Fault) Lock(name string) (io.Closer, error) { return f.inner.Lock(name) }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,6 +29,8 @@ func (osFS) Stat(name string) (os.FileInfo, error)        { return os.Stat(name)
 func (osFS) Remove(name string) error                     { return os.Remove(name) }
 func (osFS) RemoveAll(name string) error                  { return os.RemoveAll(name) }
 func (osFS) MkdirAll(name string, perm os.FileMode) error { return os.MkdirAll(name, perm) }
+
+func (osFS) SetModTime(name string, t time.Time) error { return os.Chtimes(name, t, t) }
 
 func (osFS) Rename(from, to string) error {
 	Failpoint("rename-before")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // ErrLocked says that another process, or another part of this one, holds the lock of a file.
@@ -38,6 +39,8 @@ type FS interface {
 	// Lock takes the whole-file advisory lock of name, creating the file if needed. It does not wait: held
 	// elsewhere is ErrLocked. Closing the result lets go; the file stays.
 	Lock(name string) (io.Closer, error)
+	// SetModTime sets the modification time of a file; it survives a loss of power when it happens to.
+	SetModTime(name string, t time.Time) error
 	// Usage says how many bytes the volume that holds dir has, and how many of them this process may still use.
 	Usage(dir string) (total, usable int64, err error)
 }

@@ -1,0 +1,72 @@
+package log
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+// offsetMapEntrySize is what one key takes in an offset map: half of its hash, and an offset.
+const offsetMapEntrySize = 24
+
+// offsetMap holds the largest offset of each key in the part of a log that is cleaned. Keys are told apart by 128 bits
+// of their SHA-256: that two of them share those is not going to happen, and nobody can make it happen. Its memory is
+// taken once. It belongs to one goroutine.
+type offsetMap struct {
+	slots []offsetSlot
+	size  int
+	limit int // of size
+	// latest is the largest offset that was looked at, -1 none: nothing is known of records above it.
+	latest int64
+}
+
+type offsetSlot struct {
+	hash  [2]uint64
+	after int64 // offset+1; 0: free
+}
+
+// newOffsetMap makes a map for up to expected keys that takes at most maxBytes, of which a part of load is used.
+func newOffsetMap(expected, maxBytes int64, load float64) *offsetMap {
+	most := max(maxBytes/offsetMapEntrySize, 1)
+	n := min(most, int64(float64(expected)/load)+1)
+	limit := max(int64(float64(n)*load), 1)
+	n = max(n, limit+1) // one slot stays free, else a search would never end
+	return &offsetMap{slots: make([]offsetSlot, n), limit: int(limit), latest: -1}
+}
+
+func hashKey(key []byte) [2]uint64 {
+	sum := sha256.Sum256(key)
+	return [2]uint64{binary.LittleEndian.Uint64(sum[:]), binary.LittleEndian.Uint64(sum[8:])}
+}
+
+// find is the slot of a hash, or the free one where it would be.
+func (m *offsetMap) find(h [2]uint64) *offsetSlot {
+	for i := h[0] % uint64(len(m.slots)); ; {
+		s := &m.slots[i]
+		if s.after == 0 || s.hash == h {
+			return s
+		}
+		if i++; i == uint64(len(m.slots)) {
+			i = 0
+		}
+	}
+}
+
+// put notes a key's offset, which is above all before it. False: the map is full, and nothing was noted.
+func (m *offsetMap) put(key []byte, offset int64) bool {
+	if m.size >= m.limit {
+		return false
+	}
+	h := hashKey(key)
+	s := m.find(h)
+	if s.after == 0 {
+		m.size++
+	}
+	*s = offsetSlot{h, offset + 1}
+	m.latest = offset
+	return true
+}
+
+// newer says whether the map knows a larger offset of the key than offset.
+func (m *offsetMap) newer(key []byte, offset int64) bool {
+	return m.find(hashKey(key)).after-1 > offset
+}
