@@ -266,7 +266,7 @@ func (c *cleaning) groups(end int64, conf *Config) func(yield func([2]int) bool)
 func (c *cleaning) cleanGroup(group [2]int) error {
 	old := c.view.list.segs[group[0]:group[1]]
 	c.filter.producers = c.l.lastOfProducers()
-	w := &cleanedWriter{l: c.l, dir: c.dir}
+	w := &cleanedWriter{l: c.l, dir: c.dir, limit: math.MaxInt32}
 	defer w.close()
 	if err := w.next(old[0].base); err != nil {
 		return c.writeError(err)
@@ -347,6 +347,7 @@ type cleanedWriter struct {
 	since int64 // bytes since the last index entry
 	buf   []byte
 	at    int64 // where buf begins in the file
+	limit int64 // of a segment's bytes
 }
 
 const cleanedBufSize = 256 << 10
@@ -369,7 +370,7 @@ func (w *cleanedWriter) next(base int64) error {
 
 // add appends one batch. What would outgrow a segment, since it was compressed anew, goes to another one.
 func (w *cleanedWriter) add(b record.Batch, entry txnEntry, indexed bool) error {
-	if w.state.size+int64(len(b)) > math.MaxInt32 || b.LastOffset()-w.cur.base > math.MaxInt32 {
+	if w.state.size+int64(len(b)) > w.limit || b.LastOffset()-w.cur.base > math.MaxInt32 {
 		if err := w.next(b.BaseOffset()); err != nil {
 			return err
 		}

@@ -27,7 +27,8 @@ type cleanModel struct {
 	open     map[int64][]int64      // base offsets of batches whose transaction is open, by producer
 	sequence map[int64]int32
 	last     map[int64]record.Batch // of each idempotent producer
-	covered  map[int64]time.Time    // when a pass first covered the tombstone at an offset
+	covered  map[int64]time.Time    // when a pass may first have covered the tombstone at an offset
+	horizon  map[int64]time.Time    // when one did so for certain
 	reached  int64                  // below it some pass may have dropped what is superseded
 	cleaned  int64                  // the checkpoint as it is on disk
 	point    int64
@@ -134,6 +135,9 @@ func (m *cleanModel) pass() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	if d.FirstDirty >= d.Uncleanable {
+		m.t.Skip("nothing is dirty")
+	}
 	size := rapid.SampledFrom([]int64{4, 7, 1 << 16}).Draw(m.t, "slots") * offsetMapEntrySize
 	var image *tester
 	if rapid.IntRange(0, 3).Draw(m.t, "crash") == 0 {
@@ -154,11 +158,11 @@ func (m *cleanModel) pass() {
 	if image != nil {
 		m.x = image
 		m.reopen()
-		m.cover(d.Uncleanable) // the pass may have got that far
+		m.cover(d.Uncleanable, false)
 		m.check("after a crash")
 		return
 	}
-	m.cover(r.To)
+	m.cover(r.To, true)
 	m.check("after a pass")
 	m.checkCompacted(r, d)
 	if rapid.Bool().Draw(m.t, "checkpoint") {
@@ -196,8 +200,9 @@ func (m *cleanModel) restart() {
 	m.check("after a restart")
 }
 
-// cover notes when a pass up to end first saw the tombstones that are whole batches below it.
-func (m *cleanModel) cover(end int64) {
+// cover notes when a pass up to end first saw the tombstones that are whole batches below it. certain is false when
+// nobody knows how far the pass has come.
+func (m *cleanModel) cover(end int64, certain bool) {
 	m.reached = max(m.reached, end)
 	for base, b := range m.batches {
 		if b.LastOffset() >= end || b.IsControl() || m.aborted[base] {
@@ -206,6 +211,9 @@ func (m *cleanModel) cover(end int64) {
 		for r := range b.Records(record.Limits{}) {
 			if offset := b.OffsetOf(r); r.Value == nil && m.covered[offset].IsZero() {
 				m.covered[offset] = m.x.now
+			}
+			if offset := b.OffsetOf(r); r.Value == nil && certain && m.horizon[offset].IsZero() {
+				m.horizon[offset] = m.x.now
 			}
 		}
 	}
@@ -304,15 +312,17 @@ func (m *cleanModel) checkCompacted(r CleanResult, d Dirtiness) {
 	ends := false
 	m.inLog(func(b record.Batch) {
 		ends = ends || b.NextOffset() == d.Uncleanable
-		if b.BaseOffset() >= r.To || b.IsControl() {
+		if b.IsControl() {
 			return
 		}
 		for rec := range b.Records(record.Limits{}) {
 			offset := b.OffsetOf(rec)
-			switch {
+			switch since := m.horizon[offset]; {
 			case offset >= r.To:
 			case m.aborted[b.BaseOffset()]:
 				m.t.Fatalf("aborted record %d is still there", offset)
+			case rec.Value == nil && !since.IsZero() && m.x.now.Sub(since) >= modelRetention:
+				m.t.Fatalf("tombstone %d is still there; covered since %v, now %v", offset, since, m.x.now)
 			case rec.Key == nil:
 				m.t.Fatalf("keyless record %d is still there", offset)
 			case newest[string(rec.Key)] != offset+1:
@@ -330,6 +340,9 @@ func (m *cleanModel) checkCompacted(r CleanResult, d Dirtiness) {
 		}
 		for rec := range b.Records(record.Limits{}) {
 			offset := b.OffsetOf(rec)
+			if rec.Key == nil && offset >= m.reached && !present[offset] {
+				m.t.Fatalf("record %d, which no pass has come to, is gone", offset)
+			}
 			if rec.Key == nil || superseded[string(rec.Key)] != offset || offset >= r.To {
 				continue
 			}
@@ -349,7 +362,7 @@ func TestS070_compaction_property(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &cleanModel{t: rt, batches: map[int64]record.Batch{}, aborted: map[int64]bool{}, open: map[int64][]int64{},
-			sequence: map[int64]int32{}, last: map[int64]record.Batch{}, covered: map[int64]time.Time{}}
+			sequence: map[int64]int32{}, last: map[int64]record.Batch{}, covered: map[int64]time.Time{}, horizon: map[int64]time.Time{}}
 		m.x = newTester(rt, Config{Cleanup: CleanupCompact, SegmentBytes: 600, IndexIntervalBytes: 200, DeleteRetentionMs: modelRetention.Milliseconds(),
 			SegmentMs: math.MaxInt64, SegmentIndexBytes: 10240, MaxMessageBytes: 1 << 20, CompressionType: "producer", TimestampBeforeMaxMs: math.MaxInt64,
 			TimestampAfterMaxMs: math.MaxInt64, FlushMessages: math.MaxInt64, FlushMs: math.MaxInt64, RetentionMs: -1, RetentionBytes: -1,

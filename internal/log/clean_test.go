@@ -764,3 +764,90 @@ func TestCleanerThrottle(t *testing.T) {
 		t.Errorf("10,000 bytes at 1,000 in a second took %v", slept)
 	}
 }
+
+// What compression makes larger than a segment can be goes to a second one, and so does what lies too far from the
+// first one's base. Both take the place of the old ones together.
+func TestCleanedOutputOfSeveralSegments(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, compact(Config{SegmentBytes: 700})).open()
+	for i := range 9 {
+		x.append(exactlyKeyed(200, ts0, fmt.Sprint("k", i)))
+	}
+	before := x.batches()
+	v := x.log.View()
+	defer v.Release()
+	old := v.list.segs[:2]
+	w := &cleanedWriter{l: x.log, dir: x.dir, limit: 450}
+	defer w.close()
+	if err := w.next(0); err != nil {
+		t.Fatal(err)
+	}
+	for i := range old {
+		s := &batchScanner{file: old[i].file, end: v.state(i).size}
+		for b, err := s.next(); err == nil; b, err = s.next() {
+			if err := w.add(b, txnEntry{}, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.finish(x.now); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.done) != 3 || w.done[1].base != 2 {
+		t.Fatalf("%d segments", len(w.done))
+	}
+	c := &cleaning{l: x.log, view: v}
+	if err := c.swap(old, w); err != nil {
+		t.Fatal(err)
+	}
+	if got := x.batches(); !slices.Equal(got, before) {
+		t.Errorf("%v, want %v", got, before)
+	}
+	x.close().open(clean)
+	if got := x.batches(); !slices.Equal(got, before) {
+		t.Errorf("after a restart %v, want %v", got, before)
+	}
+	far := &cleanedWriter{l: x.log, dir: x.dir, limit: math.MaxInt32}
+	defer far.close()
+	if err := far.next(0); err != nil {
+		t.Fatal(err)
+	}
+	for _, offset := range []int64{0, math.MaxInt32, math.MaxInt32 + 1} {
+		b := exactlyKeyed(200, ts0, "k")
+		b.SetBaseOffset(offset)
+		if err := far.add(b, txnEntry{}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(far.done) != 1 || far.cur.base != math.MaxInt32+1 {
+		t.Errorf("%d segments done, the last one begins at %d", len(far.done), far.cur.base)
+	}
+}
+
+// What a truncation takes away is no longer clean when other records come in its place.
+func TestTruncationMovesTheCleanersCheckpoint(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, compact(Config{SegmentBytes: 300})).open()
+	for range 6 {
+		x.append(exactlyKeyed(200, ts0, "k"))
+	}
+	x.mustPass()
+	if got := x.log.cleanedTo.Load(); got != 5 {
+		t.Fatalf("checkpoint %d", got)
+	}
+	if err := x.log.TruncateTo(4, "test"); err != nil {
+		t.Fatal(err)
+	}
+	v := x.log.View()
+	base := v.list.last().base
+	v.Release()
+	if got := x.log.cleanedTo.Load(); got > base {
+		t.Errorf("checkpoint %d, the last segment begins at %d", got, base)
+	}
+	if err := x.log.TruncateFullyAndStartAt(100, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if got := x.log.cleanedTo.Load(); got >= 0 {
+		t.Errorf("checkpoint %d after a new start", got)
+	}
+}
