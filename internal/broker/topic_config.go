@@ -12,11 +12,7 @@ import (
 // TopicConfig is what a topic's log is to do under an image: its own settings, then
 // this broker's dynamic ones, the cluster's, the file's, the defaults.
 func TopicConfig(image *metadata.Image, static *config.Broker, nodeID int32, topic string) replica.TopicConfig {
-	layers := config.Layers{
-		Broker:  image.Config(metadata.ConfigResource{Type: metadata.ResourceBroker, Name: strconv.Itoa(int(nodeID))}),
-		Cluster: image.Config(metadata.ConfigResource{Type: metadata.ResourceBroker}),
-		Static:  static,
-	}
+	layers := brokerLayers(image, static, nodeID)
 	values := layers.Topic(image.Config(metadata.ConfigResource{Type: metadata.ResourceTopic, Name: topic}))
 	own := layers.EffectiveBroker()
 	c := log.Config{
@@ -39,6 +35,29 @@ func TopicConfig(image *metadata.Image, static *config.Broker, nodeID int32, top
 		c.SegmentBytes = int32(values.Int("internal.segment.bytes"))
 	}
 	return replica.TopicConfig{Log: c, MinISR: values.Int("min.insync.replicas")}
+}
+
+// brokerLayers are a broker's own settings under an image.
+func brokerLayers(image *metadata.Image, static *config.Broker, nodeID int32) config.Layers {
+	return config.Layers{
+		Broker:  image.Config(metadata.ConfigResource{Type: metadata.ResourceBroker, Name: strconv.Itoa(int(nodeID))}),
+		Cluster: image.Config(metadata.ConfigResource{Type: metadata.ResourceBroker}),
+		Static:  static,
+	}
+}
+
+// CleanerConfig is how compaction runs on this broker under an image.
+func CleanerConfig(image *metadata.Image, static *config.Broker, nodeID int32) log.CleanerOptions {
+	own := brokerLayers(image, static, nodeID).EffectiveBroker()
+	o := log.CleanerOptions{
+		Threads: own.Int("log.cleaner.threads"), DedupeBufferBytes: own.Long("log.cleaner.dedupe.buffer.size"),
+		LoadFactor: own.Double("log.cleaner.io.buffer.load.factor"), MaxBytesPerSecond: own.Double("log.cleaner.io.max.bytes.per.second"),
+		Backoff: own.Duration("log.cleaner.backoff.ms"),
+	}
+	if !own.Bool("log.cleaner.enable") {
+		o.Threads = 0
+	}
+	return o
 }
 
 func cleanup(policies []string) log.Cleanup {

@@ -115,6 +115,11 @@ var (
 	metricDirBytes       = nodeMetrics.Gauge("stele_log_dir_bytes", "Size of the volume that a log directory is on.", "")
 	metricDirUsable      = nodeMetrics.Gauge("stele_log_dir_usable_bytes", "Free bytes on it.", "")
 	metricLogBytes       = nodeMetrics.Gauge("stele_log_bytes", "Bytes of all segments in a log directory.", "kafka.log:type=Log,name=Size, summed up")
+	metricCleanerPasses  = nodeMetrics.Counter("stele_cleaner_passes_total", "Logs that were compacted.", "kafka.log:type=LogCleaner,name=cleaner-recopy-percent and the like")
+	metricCleanerBytes   = nodeMetrics.Counter("stele_cleaner_bytes_total", "Bytes of segments before and after.", "")
+	metricCleanerDirty   = nodeMetrics.Gauge("stele_cleaner_max_dirty_ratio", "The largest share of a compacted log that was not compacted, when the cleaner last looked.", "kafka.log:type=LogCleanerManager,name=max-dirty-percent")
+	metricUncleanable    = nodeMetrics.Gauge("stele_log_uncleanable", "1 for a partition whose compaction has stopped, since the bytes at the offset cannot be read. The others go on; the next start tries again.", "kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count")
+	metricUncleanBytes   = nodeMetrics.Gauge("stele_log_uncleanable_bytes", "Bytes of partitions whose compaction has stopped.", "kafka.log:type=LogCleanerManager,name=uncleanable-bytes")
 	metricTopicsShown    = nodeMetrics.Gauge("stele_topics_shown", "Topics that have series of their own, at most metrics.max.topics.", "")
 
 	metricTopicRecordsIn      = nodeMetrics.Counter("stele_topic_records_in_total", "stele_records_in_total of one topic.", "kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,topic=")
@@ -174,6 +179,7 @@ func (n *node) collect(s telemetry.Sink) {
 		n.brokerAPI.Collect(s)
 		collectReplicas(s, n.replicas.Stats())
 		n.collectTraffic(s)
+		n.collectCleaner(s)
 		n.collectGroups(s)
 	}
 }
@@ -237,6 +243,27 @@ func (n *node) collectTraffic(s telemetry.Sink) {
 		s.Value(metricTopicBytesOut, float64(t.BytesOut), "topic", t.Topic)
 		s.Value(metricTopicProducesFailed, float64(t.ProducesFailed), "topic", t.Topic)
 		s.Value(metricTopicFetchesFailed, float64(t.FetchesFailed), "topic", t.Topic)
+	}
+}
+
+// maxUncleanableShown bounds the series of partitions that cannot be compacted.
+const maxUncleanableShown = 100
+
+func (n *node) collectCleaner(s telemetry.Sink) {
+	st, ok := n.replicas.CleanerStats()
+	if !ok {
+		return
+	}
+	s.Value(metricCleanerPasses, float64(st.Passes))
+	s.Value(metricCleanerBytes, float64(st.BytesRead), "when", "before")
+	s.Value(metricCleanerBytes, float64(st.BytesWritten), "when", "after")
+	s.Value(metricCleanerDirty, st.MaxDirtyRatio)
+	s.Value(metricUncleanBytes, float64(st.UncleanableBytes))
+	shown := 0
+	for tp, why := range st.Uncleanable {
+		if shown++; shown <= maxUncleanableShown {
+			s.Value(metricUncleanable, 1, "topic", tp.Topic, "partition", strconv.Itoa(int(tp.Partition)), "dir", why.Dir, "offset", strconv.FormatInt(why.Offset, 10))
+		}
 	}
 }
 

@@ -371,6 +371,7 @@ func (n *node) startBroker() error {
 		TopicConfig: func(image *metadata.Image, topic string) replica.TopicConfig {
 			return broker.TopicConfig(image, n.config, n.id, topic)
 		},
+		Cleaner:       func(image *metadata.Image) log.CleanerOptions { return broker.CleanerConfig(image, n.config, n.id) },
 		ReplicaLagMax: n.config.Duration("replica.lag.time.max.ms"), FetchMaxBytes: n.config.Int("fetch.max.bytes"),
 		HighWatermarkCheckpointInterval: n.config.Duration("replica.high.watermark.checkpoint.interval.ms"),
 		CheckpointInterval:              n.config.Duration("log.flush.offset.checkpoint.interval.ms"),

@@ -560,7 +560,7 @@ func TestS058_crash_at_every_operation_of_a_swap(t *testing.T) {
 		want, end := x.table(), x.leo()
 		var images []*tester
 		f.Add(vfs.Rule{Kind: vfs.OpAny, Skip: n, Before: func() {
-			for seed := range uint64(4) {
+			for seed := range uint64(2) {
 				images = append(images, x.fork(vfs.LoseSome, seed))
 			}
 			images = append(images, x.fork(vfs.LoseNothing, 0), x.fork(vfs.LoseUnsynced, 0))

@@ -52,12 +52,13 @@ type Cleaner struct {
 	busy        map[*Log]bool
 	uncleanable map[*Log]Uncleanable
 	stats       CleanerStats
-	allowance   time.Time // until when what was read and written so far is paid for
+	allowance   time.Time     // until when what was read and written so far is paid for
+	changed     chan struct{} // holds one when the options have changed
 }
 
 // NewCleaner makes a cleaner; Run or CleanOne does the work.
 func NewCleaner(dirs *Dirs, o CleanerOptions) *Cleaner {
-	return &Cleaner{dirs: dirs, now: dirs.o.Now, sleep: sleepFor, o: o, busy: map[*Log]bool{}, uncleanable: map[*Log]Uncleanable{}}
+	return &Cleaner{dirs: dirs, now: dirs.o.Now, sleep: sleepFor, o: o, busy: map[*Log]bool{}, uncleanable: map[*Log]Uncleanable{}, changed: make(chan struct{}, 1)}
 }
 
 func sleepFor(ctx context.Context, d time.Duration) error {
@@ -71,36 +72,57 @@ func sleepFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// SetOptions changes how the cleaner runs from its next pass on. The number of threads stays what it was.
+// SetOptions changes how the cleaner runs: the throttle at once, the rest from the next pass on.
 func (c *Cleaner) SetOptions(o CleanerOptions) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	o.Threads = c.o.Threads
 	c.o = o
+	c.mu.Unlock()
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (c *Cleaner) options() CleanerOptions {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.o
 }
 
 // Run cleans until ctx is done, and returns when nothing is under way any more.
 func (c *Cleaner) Run(ctx context.Context) {
-	c.mu.Lock()
-	threads := c.o.Threads
-	c.mu.Unlock()
 	var running sync.WaitGroup
-	for range threads {
-		running.Go(func() {
-			for ctx.Err() == nil {
-				if cleaned, _ := c.CleanOne(ctx); cleaned {
-					continue
-				}
-				c.mu.Lock()
-				backoff := c.o.Backoff
-				c.mu.Unlock()
-				if c.sleep(ctx, backoff) != nil {
-					return
-				}
+	defer running.Wait()
+	for threads := []context.CancelFunc{}; ; {
+		for len(threads) < c.options().Threads {
+			own, stop := context.WithCancel(ctx)
+			threads = append(threads, stop)
+			running.Go(func() { c.thread(own) })
+		}
+		for n := max(c.options().Threads, 0); len(threads) > n; threads = threads[:len(threads)-1] {
+			threads[len(threads)-1]()
+		}
+		select {
+		case <-c.changed:
+		case <-ctx.Done():
+			for _, stop := range threads {
+				stop()
 			}
-		})
+			return
+		}
 	}
-	running.Wait()
+}
+
+// thread cleans one log after another, and rests when there is nothing to do, or what there is cannot be done now.
+func (c *Cleaner) thread(ctx context.Context) {
+	for ctx.Err() == nil {
+		if cleaned, _ := c.CleanOne(ctx); cleaned {
+			continue
+		}
+		if c.sleep(ctx, max(c.options().Backoff, time.Millisecond)) != nil {
+			return
+		}
+	}
 }
 
 // Stats are the numbers as of now.
@@ -128,11 +150,9 @@ func (c *Cleaner) CleanOne(ctx context.Context) (cleaned bool, err error) {
 		defer c.mu.Unlock()
 		delete(c.busy, l)
 	}()
-	c.mu.Lock()
-	o := cleanOptions{now: now, mapBytes: c.o.DedupeBufferBytes / int64(max(c.o.Threads, 1)), mapLoad: c.o.LoadFactor, cancelled: ctx.Done(),
-		throttle: func(bytes int) error { return c.throttle(ctx, bytes) }}
-	c.mu.Unlock()
-	r, err := l.clean(d, o)
+	o := c.options()
+	r, err := l.clean(d, cleanOptions{now: now, mapBytes: o.DedupeBufferBytes / int64(max(o.Threads, 1)), mapLoad: o.LoadFactor,
+		cancelled: ctx.Done(), throttle: func(bytes int) error { return c.throttle(ctx, bytes) }})
 	var bad *uncleanableError
 	switch {
 	case errors.As(err, &bad):

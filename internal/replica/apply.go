@@ -25,6 +25,8 @@ type assignment struct {
 // once, with the first image, before Apply. Logs that cannot be opened are answered for with the reason; the error is
 // that of a start that must not go on (one partition in two directories), or ctx's.
 func (m *Manager) Load(ctx context.Context, img *metadata.Image) error {
+	m.applying.Lock()
+	defer m.applying.Unlock()
 	m.image.Store(img)
 	failed, err := m.o.Dirs.Load(ctx, func(tp log.TopicPartition, id [16]byte) log.Verdict { return m.judge(img, tp, id) })
 	for tp, why := range failed {
@@ -33,6 +35,9 @@ func (m *Manager) Load(ctx context.Context, img *metadata.Image) error {
 				m.notOpened(assignment{t, state}, why)
 			}
 		}
+	}
+	if err == nil {
+		m.startCleaner(img)
 	}
 	return err
 }
@@ -340,6 +345,9 @@ func reconfigured(delta *metadata.Delta) (topics map[string]bool, any bool) {
 
 // reconfigure puts configurations in force; topics nil: all.
 func (m *Manager) reconfigure(img *metadata.Image, topics map[string]bool) {
+	if topics == nil && m.cleaner != nil {
+		m.cleaner.SetOptions(m.o.Cleaner(img))
+	}
 	known := map[string]TopicConfig{}
 	for _, p := range m.partitions() {
 		if topics != nil && !topics[p.topic] {

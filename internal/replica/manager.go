@@ -27,6 +27,8 @@ type Options struct {
 	// Dirs are the log directories, opened; Close closes them. Their OnOffline should call Manager.DirectoryOffline, their
 	// OnEvent Events.LogEvent.
 	Dirs *log.Dirs
+	// Cleaner says how compaction runs under an image; nil: it does not.
+	Cleaner func(img *metadata.Image) log.CleanerOptions
 	// Directories are the paths of Dirs by directory id. Without an entry the place of a new replica is chosen here.
 	Directories map[metadata.UUID]string
 	// TopicConfig is a topic's effective configuration under img. It is called by Apply, several times at once.
@@ -79,6 +81,9 @@ type Manager struct {
 	image    atomic.Pointer[metadata.Image]
 	applying sync.Mutex      // held by Apply and by Close
 	applied  *metadata.Image // the last one that Apply took over, nil none; guarded by applying
+	// cleaner is nil when there is none; guarded by applying, as is stopCleaner.
+	cleaner     *log.Cleaner
+	stopCleaner context.CancelFunc
 
 	mu     sync.RWMutex // guards the maps
 	byName map[topicPartition]*Partition
@@ -138,7 +143,7 @@ func New(o Options) *Manager {
 	m := &Manager{
 		o: o.complete(), closing: make(chan struct{}),
 		byName: map[topicPartition]*Partition{}, byID: map[topicIDPartition]*Partition{}, unopened: map[topicPartition]error{},
-		failedDirs: map[string]bool{},
+		failedDirs: map[string]bool{}, stopCleaner: func() {},
 	}
 	m.events = m.o.Events
 	m.purgatory.limit = int64(m.o.MaxWaiting)
@@ -146,6 +151,26 @@ func New(o Options) *Manager {
 	m.stopped.Add(1)
 	go m.schedule()
 	return m
+}
+
+// startCleaner begins compaction under the first image.
+func (m *Manager) startCleaner(img *metadata.Image) {
+	if m.o.Cleaner == nil {
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	m.cleaner, m.stopCleaner = log.NewCleaner(m.o.Dirs, m.o.Cleaner(img)), stop
+	m.stopped.Go(func() { m.cleaner.Run(ctx) })
+}
+
+// CleanerStats are the numbers of compaction; ok is false while there is none.
+func (m *Manager) CleanerStats() (s log.CleanerStats, ok bool) {
+	m.applying.Lock()
+	defer m.applying.Unlock()
+	if m.cleaner == nil {
+		return s, false
+	}
+	return m.cleaner.Stats(), true
 }
 
 func (m *Manager) now() time.Time { return m.o.Now() }
@@ -250,9 +275,10 @@ func (m *Manager) remove(p *Partition) {
 func (m *Manager) Close(ctx context.Context, brokerEpoch int64) error {
 	m.closeOnce.Do(func() {
 		close(m.closing)
-		m.stopped.Wait()
 		m.applying.Lock()
 		defer m.applying.Unlock()
+		m.stopCleaner()
+		m.stopped.Wait()
 		for _, p := range m.partitions() {
 			p.stop(ErrClosed)
 		}
