@@ -27,6 +27,10 @@ type limit struct{ why, says string }
 // onlyWith are limits that show on a target that serves a capability, and not on others.
 var onlyWith = map[string]map[string]string{} // client -> scenario -> capability
 
+// patient are clients that go on asking, without a word, for what a target does not serve: they are not held to be
+// told at once.
+var patient = map[string]map[string]bool{} // client -> scenario
+
 // limits holds them by client and scenario; a scenario that ends with * is all that begin so.
 var limits = map[string]map[string]limit{
 	"kafka-console": {
@@ -134,10 +138,15 @@ func (s *suite) check(t *testing.T, c client, scenario string, f func(ctx contex
 	if limited || missing {
 		timeout = 30 * time.Second
 	}
+	waits := missing && patient[c.name()][scenario]
+	if waits {
+		timeout = 5 * time.Second
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	err := f(ctx)
 	switch {
+	case waits && err != nil:
 	case missing && !errors.Is(err, errCannot):
 		if err := refused(ctx, err); err != nil {
 			t.Errorf("%s %s, without %s: %v", c.name(), scenario, gap.capability, err)

@@ -40,6 +40,7 @@ func init() {
 		"admin-incremental-configs": {"its admin has no configs", errCannot.Error()},
 		"admin-delete-group-offset": {"its admin has no OffsetDelete", errCannot.Error()},
 	}
+	patient["confluent-javascript"] = map[string]bool{"rebalance-consumer": true} // as librdkafka is
 	limits["platformatic"] = map[string]limit{
 		"write-timestamps": {"it encodes times that are over 25 days apart in a batch wrongly", "timestamp"},
 	}

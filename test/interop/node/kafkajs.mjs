@@ -162,6 +162,8 @@ export default function ({ require, plain, pairs, object, decode, until, sleep, 
           return { offset: Number(partitions.find(p => p.partition === q.partition).high) }
         }
         case 'delete-records':
+          // Which tells it where the partition is; deleteTopicRecords alone does not ask.
+          await a.fetchTopicOffsets(q.topic)
           await a.deleteTopicRecords({ topic: q.topic, partitions: [{ partition: q.partition, offset: String(q.offset) }] })
           return
         case 'list-groups':
