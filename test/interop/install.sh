@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what `make interop` needs on a Debian machine, as root: kcat, confluent-kafka for Python (with
-# librdkafka), a JDK and Maven. What is there already is left alone.
+# librdkafka), a JDK and Maven, npm, and what builds the librdkafka of a JavaScript client. What is there already is
+# left alone.
 set -euo pipefail
 
 want=()
@@ -8,6 +9,12 @@ command -v kcat >/dev/null 2>&1 || want+=(kcat)
 /usr/bin/python3 -c 'import confluent_kafka' >/dev/null 2>&1 || want+=(python3 python3-confluent-kafka)
 command -v javac >/dev/null 2>&1 || want+=(openjdk-17-jdk-headless)
 command -v mvn >/dev/null 2>&1 || want+=(maven)
+command -v npm >/dev/null 2>&1 || want+=(nodejs npm)
+command -v g++ >/dev/null 2>&1 || want+=(g++)
+command -v make >/dev/null 2>&1 || want+=(make)
+command -v python3 >/dev/null 2>&1 || want+=(python3)
+[ -f /usr/include/zlib.h ] || want+=(zlib1g-dev)
+[ -f /usr/include/zstd.h ] || want+=(libzstd-dev)
 
 if [ ${#want[@]} -gt 0 ]; then
 	if ! command -v apt-get >/dev/null 2>&1 || [ "$(id -u)" -ne 0 ]; then
@@ -26,5 +33,6 @@ if [ "$version" -lt 17 ]; then
 	exit 1
 fi
 
-# Resolve Apache Kafka now, so that no test waits for it.
+# Resolve Apache Kafka and the JavaScript clients now, so that no test waits for them.
 "$(dirname "${BASH_SOURCE[0]}")/../reference/kafka.sh" classpath >/dev/null
+"$(dirname "${BASH_SOURCE[0]}")/node/resolve.sh" >/dev/null
