@@ -50,6 +50,8 @@ type outcome struct {
 	failed map[string][]string
 	cannot map[string]map[string]string // client -> scenario -> why
 	gaps   []gap                        // what the target does not serve
+
+	adminMethods []string // methods of Kafka's Admin that need what the target does not serve
 }
 
 var results = &outcome{passed: map[string][]string{}, failed: map[string][]string{}, cannot: map[string]map[string]string{}}
@@ -77,6 +79,12 @@ func (o *outcome) addGap(g gap) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.gaps = append(o.gaps, g)
+}
+
+func (o *outcome) addUnserved(methods []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.adminMethods = append(o.adminMethods, methods...)
 }
 
 func (o *outcome) report() string {
@@ -115,6 +123,9 @@ func (o *outcome) report() string {
 	}
 	if len(o.gaps) > 0 {
 		s.WriteString(reportGaps(o.gaps))
+	}
+	if len(o.adminMethods) > 0 {
+		fmt.Fprintf(&s, "\nmethods of Kafka's Admin whose API is not served yet, tried and refused:\n%s\n", strings.Join(o.adminMethods, "\n"))
 	}
 	return s.String()
 }
