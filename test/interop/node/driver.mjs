@@ -42,6 +42,14 @@ function object(headers) {
   return out
 }
 
+// byPartition splits records. Each part is a send of its own: when one partition of a send is not ready yet, some
+// clients send all of it again.
+function byPartition(records) {
+  const parts = new Map()
+  for (const r of records) parts.set(r.partition, [...(parts.get(r.partition) ?? []), r])
+  return parts.values()
+}
+
 // Cannot is thrown when the client has no way to do what is asked.
 class Cannot extends Error {}
 
@@ -57,7 +65,7 @@ async function until(request, done, state) {
 }
 
 const { default: client } = await import(`./${name}.mjs`)
-const ops = client({ require, plain, pairs, object, decode, until, sleep, Cannot })
+const ops = client({ require, plain, pairs, object, decode, until, sleep, byPartition, Cannot })
 const members = new Map()
 
 // A client may throw where nobody awaits it; then the request under way fails, not the process.

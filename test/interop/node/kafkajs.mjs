@@ -4,7 +4,7 @@
 import { randomUUID } from 'node:crypto'
 import zlib from 'node:zlib'
 
-export default function ({ require, plain, pairs, object, decode, until, sleep, Cannot }) {
+export default function ({ require, plain, pairs, object, decode, until, sleep, byPartition, Cannot }) {
   const { Kafka, CompressionTypes, CompressionCodecs, ConfigResourceTypes, logLevel } = require('kafkajs')
   const lz4 = require('@platformatic/wasm-utils')
   CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
@@ -36,18 +36,20 @@ export default function ({ require, plain, pairs, object, decode, until, sleep, 
     await producer.connect()
     try {
       const transaction = request.transaction ? await producer.transaction() : null
-      await (transaction ?? producer).send({
-        topic: request.topic,
-        acks: -1,
-        compression: CompressionTypes[codecs[request.codec]],
-        messages: request.records.map(r => ({
-          key: decode(r.key),
-          value: decode(r.value),
-          partition: r.partition,
-          headers: object(r.headers),
-          ...(r.timestamp ? { timestamp: String(r.timestamp) } : {}),
-        })),
-      })
+      for (const records of byPartition(request.records)) {
+        await (transaction ?? producer).send({
+          topic: request.topic,
+          acks: -1,
+          compression: CompressionTypes[codecs[request.codec]],
+          messages: records.map(r => ({
+            key: decode(r.key),
+            value: decode(r.value),
+            partition: r.partition,
+            headers: object(r.headers),
+            ...(r.timestamp ? { timestamp: String(r.timestamp) } : {}),
+          })),
+        })
+      }
       if (request.transaction === 'commit') await transaction.commit()
       if (request.transaction === 'abort') await transaction.abort()
     } finally {

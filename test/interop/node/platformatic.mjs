@@ -2,7 +2,7 @@
 
 import { randomUUID } from 'node:crypto'
 
-export default function ({ require, plain, decode, until, Cannot }) {
+export default function ({ require, plain, decode, until, byPartition, Cannot }) {
   const { Admin, Consumer, ConfigResourceTypes, FetchIsolationLevels, IncrementalAlterConfigOperationTypes, ProduceAcks, Producer } = require('@platformatic/kafka')
 
   const base = request => ({ clientId: 'platformatic', bootstrapBrokers: [request.bootstrap], retries: 5, retryDelay: 200 })
@@ -19,19 +19,21 @@ export default function ({ require, plain, decode, until, Cannot }) {
     })
     try {
       const transaction = transactional ? await producer.beginTransaction() : null
-      await (transaction ?? producer).send({
-        acks: ProduceAcks.ALL,
-        compression: request.codec,
-        messages: request.records.map(r => ({
-          topic: request.topic,
-          partition: r.partition,
-          key: decode(r.key),
-          value: decode(r.value),
-          // Names as buffers: two of the same name are then two keys of the map.
-          headers: new Map((r.headers ?? []).map(({ name, value }) => [Buffer.from(name), decode(value)])),
-          ...(r.timestamp ? { timestamp: BigInt(r.timestamp) } : {}),
-        })),
-      })
+      for (const records of byPartition(request.records)) {
+        await (transaction ?? producer).send({
+          acks: ProduceAcks.ALL,
+          compression: request.codec,
+          messages: records.map(r => ({
+            topic: request.topic,
+            partition: r.partition,
+            key: decode(r.key),
+            value: decode(r.value),
+            // Names as buffers: two of the same name are then two keys of the map.
+            headers: new Map((r.headers ?? []).map(({ name, value }) => [Buffer.from(name), decode(value)])),
+            ...(r.timestamp ? { timestamp: BigInt(r.timestamp) } : {}),
+          })),
+        })
+      }
       if (request.transaction === 'commit') await transaction.commit()
       if (request.transaction === 'abort') await transaction.abort()
     } finally {
@@ -43,6 +45,7 @@ export default function ({ require, plain, decode, until, Cannot }) {
     const protocol = request.config?.['group.protocol'] ?? 'classic'
     return new Consumer({
       ...base(request),
+      retries: 50, // a coordinator loads after a start
       groupId,
       ...(protocol === 'consumer' ? { groupProtocol: 'consumer' } : { sessionTimeout: 10000, heartbeatInterval: 300 }),
       maxWaitTime: 200,
