@@ -60,8 +60,9 @@ func (s *suite) admin(t *testing.T, c client) {
 		details, err := adm.ListTopics(ctx, topic)
 		return len(details[topic].Partitions), errors.Join(err, details[topic].Err)
 	}
+	// config waits for a topic's setting to have a value, for 5 s: it is there at once, or not at all.
 	config := func(ctx context.Context, topic, name, want string) error {
-		return eventually(ctx, func() error {
+		for end := time.Now().Add(5 * time.Second); ; {
 			list, err := adm.DescribeTopicConfigs(ctx, topic)
 			if err != nil {
 				return err
@@ -74,8 +75,12 @@ func (s *suite) admin(t *testing.T, c client) {
 			if i < 0 || r.Configs[i].Value == nil {
 				return fmt.Errorf("%s has no config %s", topic, name)
 			}
-			return expect("config "+name, *r.Configs[i].Value, want)
-		})
+			err = expect("config "+name, *r.Configs[i].Value, want)
+			if err == nil || time.Now().After(end) {
+				return err
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
 	}
 	// offsets makes a group with a commit at 5 in each of the topic's two partitions.
 	offsets := func(ctx context.Context, group, topic string) error {

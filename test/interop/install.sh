@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs what `make interop` needs on a Debian machine, as root: kcat, confluent-kafka for Python (with
-# librdkafka), a JDK and Maven, npm, and what builds the librdkafka of a JavaScript client. What is there already is
-# left alone.
+# librdkafka), a JDK and Maven, npm, and what builds the librdkafka of a JavaScript client; and, in folders of the user,
+# Apache Kafka and the clients of PyPI and npm. What is there already is left alone.
 set -euo pipefail
 
 want=()
 command -v kcat >/dev/null 2>&1 || want+=(kcat)
 /usr/bin/python3 -c 'import confluent_kafka' >/dev/null 2>&1 || want+=(python3 python3-confluent-kafka)
+/usr/bin/python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || want+=(python3-venv)
 command -v javac >/dev/null 2>&1 || want+=(openjdk-17-jdk-headless)
 command -v mvn >/dev/null 2>&1 || want+=(maven)
 command -v npm >/dev/null 2>&1 || want+=(nodejs npm)
@@ -33,6 +34,9 @@ if [ "$version" -lt 17 ]; then
 	exit 1
 fi
 
-# Resolve Apache Kafka and the JavaScript clients now, so that no test waits for them.
-"$(dirname "${BASH_SOURCE[0]}")/../reference/kafka.sh" classpath >/dev/null
-"$(dirname "${BASH_SOURCE[0]}")/node/resolve.sh" >/dev/null
+# Resolve Apache Kafka and the clients of other registries now, so that no test waits for them.
+here=$(dirname "${BASH_SOURCE[0]}")
+"$here/../reference/kafka.sh" classpath >/dev/null
+"$here/node/resolve.sh" >/dev/null
+"$here/python/venv.sh" >/dev/null
+(cd "$here/goclients" && GOFLAGS='' GOWORK=off "${GO:-go}" mod download)

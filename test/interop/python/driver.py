@@ -1,23 +1,12 @@
 #!/usr/bin/python3
-"""confluent-kafka (librdkafka) behind a line protocol: one JSON request a line on standard input, one JSON answer
-a line on standard output. The requests are those of test/interop/driver_test.go; bytes are base64, null is null."""
+"""confluent-kafka (librdkafka), of Debian or newer, behind the line protocol of lines.py."""
 
-import base64
-import json
-import sys
 import threading
 import time
 
+import lines
 from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka import admin as adm
-
-
-def encode(b):
-    return None if b is None else base64.b64encode(b).decode()
-
-
-def decode(s):
-    return None if s is None else base64.b64decode(s)
 
 
 def config(request, **settings):
@@ -56,10 +45,9 @@ def produce(request):
             kwargs["partition"] = r["partition"]
         if r.get("timestamp"):
             kwargs["timestamp"] = r["timestamp"]
-        headers = [(h["name"], decode(h["value"])) for h in r.get("headers") or []]
-        if headers:
-            kwargs["headers"] = headers
-        p.produce(request["topic"], key=decode(r["key"]), value=decode(r["value"]), on_delivery=delivered, **kwargs)
+        if r.get("headers"):
+            kwargs["headers"] = lines.headers(r)
+        p.produce(request["topic"], key=lines.decode(r["key"]), value=lines.decode(r["value"]), on_delivery=delivered, **kwargs)
     left = p.flush(30)
     if left:
         failures.append("%d records were not sent" % left)
@@ -74,14 +62,8 @@ def produce(request):
 
 def plain(msg):
     kind, timestamp = msg.timestamp()
-    return {
-        "partition": msg.partition(),
-        "offset": msg.offset(),
-        "timestamp": -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
-        "key": encode(msg.key()),
-        "value": encode(msg.value()),
-        "headers": [{"name": n, "value": encode(v)} for n, v in msg.headers() or []],
-    }
+    timestamp = -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp
+    return lines.plain(msg.partition(), msg.offset(), timestamp, msg.key(), msg.value(), msg.headers())
 
 
 def poll(consumer, timeout):
@@ -177,14 +159,10 @@ class Member:
         return self.records()
 
 
-class Cannot(Exception):
-    """The client has no way to do what is asked."""
-
-
 def need(client, method):
     """A method that not every release has."""
     if not hasattr(client, method):
-        raise Cannot("there is no " + method)
+        raise lines.Cannot("there is no " + method)
     return getattr(client, method)
 
 
@@ -246,36 +224,9 @@ def admin(request):
     elif do == "delete-topic":
         only(client.delete_topics([topic]))
     else:
-        raise Cannot("there is no " + do)
+        raise lines.Cannot("there is no " + do)
     return {}
 
 
-def main():
-    members = {}
-
-    def join(request):
-        members[request["member"]] = Member(request)
-        return {}
-
-    ops = {
-        "produce": produce,
-        "consume": consume,
-        "group": group,
-        "admin": lambda r: {"admin": admin(r)},
-        "join": join,
-        "records": lambda r: members[r["member"]].records(),
-        "leave": lambda r: members.pop(r["member"]).leave(),
-    }
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            answer = ops[request["op"]](request)
-        except Cannot as e:
-            answer = {"error": str(e), "cannot": True}
-        except Exception as e:
-            answer = {"error": "%s: %s" % (type(e).__name__, e)}
-        print(json.dumps(answer), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    lines.serve(produce, consume, group, admin, Member)
