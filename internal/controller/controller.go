@@ -30,6 +30,8 @@ type Options struct {
 	Static *config.Broker
 	// Rand drives placement and topic ids. It must not be nil.
 	Rand *rand.Rand
+	// Supported finds a feature's range in this release; nil: metadata.SupportedFeature.
+	Supported func(name string) (metadata.Feature, bool)
 }
 
 // Controller is the cluster's state machine. See the package comment.
@@ -73,6 +75,9 @@ const MaxRecordsPerRequest = 10000
 func New(opt Options) *Controller {
 	if opt.Static == nil {
 		opt.Static = config.Defaults()
+	}
+	if opt.Supported == nil {
+		opt.Supported = metadata.SupportedFeature
 	}
 	img := metadata.EmptyImage()
 	return &Controller{opt: opt, img: img, committed: img, contacts: map[int32]*contact{}}

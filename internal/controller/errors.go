@@ -32,7 +32,6 @@ var (
 	ErrInconsistentClusterID       = errors.New("INCONSISTENT_CLUSTER_ID")
 	ErrInvalidRegistration         = errors.New("INVALID_REGISTRATION")
 	ErrUnsupportedVersion          = errors.New("UNSUPPORTED_VERSION")
-	ErrFeatureUpdateFailed         = errors.New("FEATURE_UPDATE_FAILED")
 	ErrElectionNotNeeded           = errors.New("ELECTION_NOT_NEEDED")
 	ErrPreferredLeaderNotAvailable = errors.New("PREFERRED_LEADER_NOT_AVAILABLE")
 	ErrEligibleLeadersNotAvailable = errors.New("ELIGIBLE_LEADERS_NOT_AVAILABLE")

@@ -18,7 +18,13 @@ const (
 func (c *Controller) UpdateFeatures(at At, req *kmsg.UpdateFeaturesRequest) Result {
 	o := c.begin(at)
 	var recs []metadata.Record
-	seen := map[string]bool{}
+	proposed := map[string]int16{}
+	for _, u := range req.FeatureUpdates {
+		if _, twice := proposed[u.Feature]; twice {
+			return failed(faultf(ErrInvalidRequest, "%s is given twice", u.Feature))
+		}
+		proposed[u.Feature] = u.MaxVersionLevel
+	}
 	for _, u := range req.FeatureUpdates {
 		kind := u.UpgradeType
 		if req.Version == 0 {
@@ -27,11 +33,7 @@ func (c *Controller) UpdateFeatures(at At, req *kmsg.UpdateFeaturesRequest) Resu
 				kind = featureSafeDowngrade
 			}
 		}
-		if seen[u.Feature] {
-			return failed(faultf(ErrInvalidRequest, "%s is given twice", u.Feature))
-		}
-		seen[u.Feature] = true
-		if err := o.checkFeatureUpdate(u.Feature, u.MaxVersionLevel, kind); err != nil {
+		if err := o.checkFeatureUpdate(u.Feature, u.MaxVersionLevel, kind, proposed); err != nil {
 			return failed(err)
 		}
 		recs = append(recs, &metadata.FeatureLevelRecord{Name: u.Feature, FeatureLevel: u.MaxVersionLevel})
@@ -46,9 +48,11 @@ func (c *Controller) UpdateFeatures(at At, req *kmsg.UpdateFeaturesRequest) Resu
 	return o.result(true, nil)
 }
 
-func (o *op) checkFeatureUpdate(name string, level int16, kind int8) *Error {
+// checkFeatureUpdate judges one update. What a feature depends on is looked for in the state as all the updates of
+// the request would leave it.
+func (o *op) checkFeatureUpdate(name string, level int16, kind int8, proposed map[string]int16) *Error {
 	fail := func(format string, args ...any) *Error {
-		e := faultf(ErrFeatureUpdateFailed, format, args...)
+		e := faultf(ErrInvalidUpdateVersion, format, args...)
 		e.Message = "Invalid update version " + itoa(int32(level)) + " for feature " + name + ". " + e.Message
 		return e
 	}
@@ -58,7 +62,7 @@ func (o *op) checkFeatureUpdate(name string, level int16, kind int8) *Error {
 	if level < 0 {
 		return fail("A feature level is not negative.")
 	}
-	supported, known := metadata.SupportedFeature(name)
+	supported, known := o.c.opt.Supported(name)
 	if !known || level < supported.Min || level > supported.Max {
 		return fail("Local controller %d only supports versions %d-%d", o.c.opt.NodeID, supported.Min, supported.Max)
 	}
@@ -78,6 +82,10 @@ func (o *op) checkFeatureUpdate(name string, level int16, kind int8) *Error {
 		}
 	}
 	current := o.img.Feature(name)
+	version := o.img.MetadataVersion()
+	if wanted, ok := proposed[metadata.FeatureMetadataVersion]; ok {
+		version = metadata.Level(wanted)
+	}
 	switch {
 	case level < current && kind == featureUpgrade:
 		return fail("It is below the current %d, which an upgrade cannot do.", current)
@@ -85,7 +93,7 @@ func (o *op) checkFeatureUpdate(name string, level int16, kind int8) *Error {
 		return fail("It is above the current %d, which a downgrade cannot do.", current)
 	case name == metadata.FeatureMetadataVersion && level < current && metadata.DowngradeLosesMetadata(metadata.Level(current), metadata.Level(level)):
 		return fail("Metadata was changed between %d and %d, a downgrade would lose it.", level, current)
-	case name == metadata.FeatureELR && level > 0 && o.img.MetadataVersion() < metadata.LevelELR:
+	case name == metadata.FeatureELR && level > 0 && version < metadata.LevelELR:
 		return fail("It needs metadata.version %d.", metadata.LevelELR)
 	}
 	return nil

@@ -89,7 +89,6 @@ var sentinels = []struct {
 	{controller.ErrInconsistentClusterID, kerr.InconsistentClusterID},
 	{controller.ErrInvalidRegistration, kerr.InvalidRegistration},
 	{controller.ErrUnsupportedVersion, kerr.UnsupportedVersion},
-	{controller.ErrFeatureUpdateFailed, kerr.FeatureUpdateFailed},
 	{controller.ErrElectionNotNeeded, kerr.ElectionNotNeeded},
 	{controller.ErrPreferredLeaderNotAvailable, kerr.PreferredLeaderNotAvailable},
 	{controller.ErrEligibleLeadersNotAvailable, kerr.EligibleLeadersNotAvailable},

@@ -243,9 +243,66 @@ func TestM016_features_in_api_versions(t *testing.T) {
 					t.Errorf("%s v3 shows %s from 0", name, f)
 				}
 			}
-			if got.FinalizedFeaturesEpoch <= 0 || len(got.FinalizedFeatures) == 0 {
-				t.Errorf("%s v%d: epoch %d, %+v", name, version, got.FinalizedFeaturesEpoch, got.FinalizedFeatures)
+			if len(got.FinalizedFeatures) == 0 {
+				t.Errorf("%s v%d: %+v", name, version, got.FinalizedFeatures)
 			}
+			// The image's offset is the last one of the metadata log below its high watermark, once all is applied.
+			c.eventually("the epoch is the offset of the image", func() bool {
+				before := n.highWatermark(t)
+				got := do[*kmsg.ApiVersionsResponse](c, version, req)
+				return n.highWatermark(t) == before && got.FinalizedFeaturesEpoch == before-1
+			})
+		}
+	}
+}
+
+// updateFeatures changes levels; kind is 1 for up, 2 for down.
+func (c *client) updateFeatures(version int16, validateOnly bool, kind int8, levels map[string]int16) *kmsg.UpdateFeaturesResponse {
+	c.t.Helper()
+	req := kmsg.NewPtrUpdateFeaturesRequest()
+	req.TimeoutMillis, req.ValidateOnly = 10000, validateOnly
+	for name, level := range levels {
+		one := kmsg.NewUpdateFeaturesRequestFeatureUpdate()
+		one.Feature, one.MaxVersionLevel, one.UpgradeType, one.AllowDowngrade = name, level, kind, kind == 2
+		req.FeatureUpdates = append(req.FeatureUpdates, one)
+	}
+	return do[*kmsg.UpdateFeaturesResponse](c, version, req)
+}
+
+// finalized is the level of a feature in ApiVersions, -1 when it is not finalized.
+func (c *client) finalized(name string) int16 {
+	c.t.Helper()
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "node-test", "1"
+	for _, f := range do[*kmsg.ApiVersionsResponse](c, 4, req).FinalizedFeatures {
+		if f.Name == name {
+			return f.MaxVersionLevel
+		}
+	}
+	return -1
+}
+
+func TestM013_two_features_one_bad(t *testing.T) {
+	// Two features, one bad: 95 at the top with a message and nothing changes; good ones are listed one by one by v0 and v1, and not by v2; validate_only changes nothing.
+	t.Parallel()
+	n := start(t)
+	for name, c := range map[string]*client{"broker": n.dial(t), "controller": n.controller(t)} {
+		for version := int16(0); version <= 2; version++ {
+			for _, other := range []string{"transaction.version", "kraft.version", "no.such.version"} {
+				if got := c.updateFeatures(version, false, 1, map[string]int16{"metadata.version": 33, other: 1}); got.ErrorCode != 95 || deref(got.ErrorMessage) == "" || len(got.Results) != 0 {
+					t.Errorf("%s v%d, with %s: %+v", name, version, other, got)
+				}
+			}
+			good := c.updateFeatures(version, version > 0, 1, map[string]int16{"metadata.version": 33})
+			if good.ErrorCode != 0 || (len(good.Results) == 1) != (version <= 1) || version <= 1 && (good.Results[0].Feature != "metadata.version" || good.Results[0].ErrorCode != 0) {
+				t.Errorf("%s v%d, good: %+v", name, version, good)
+			}
+			if down := c.updateFeatures(version, false, 2, map[string]int16{"metadata.version": 32}); down.ErrorCode != 95 {
+				t.Errorf("%s v%d, down to 32: %+v", name, version, down)
+			}
+		}
+		if level := c.finalized("metadata.version"); level != 33 {
+			t.Errorf("%s: metadata.version is %d", name, level)
 		}
 	}
 }
@@ -563,4 +620,15 @@ func TestM057_envelope(t *testing.T) {
 		}
 	}
 	n.dial(t).awaitTopic("enveloped")
+}
+
+// highWatermark is that of the metadata log.
+func (n *node) highWatermark(t testing.TB) int64 {
+	t.Helper()
+	req := kmsg.NewPtrDescribeQuorumRequest()
+	one := kmsg.NewDescribeQuorumRequestTopic()
+	one.Topic = "__cluster_metadata"
+	one.Partitions = append(one.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
+	req.Topics = append(req.Topics, one)
+	return do[*kmsg.DescribeQuorumResponse](n.dial(t), 2, req).Topics[0].Partitions[0].HighWatermark
 }
