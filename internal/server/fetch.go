@@ -23,9 +23,9 @@ const (
 // handleFetch reads records for one Fetch. They stay in their files until the answer
 // is on the socket.
 //
-// v5 log start offset. v7 sessions (KIP-227). v9 leader epoch. v11 rack and preferred
-// replica. v12 flexible, last fetched epoch and diverging epoch. v13 topic ids. v15
-// replica state. v16 leaders' addresses (KIP-951).
+// v5 log start offset. v7 sessions (KIP-227). v9 leader epoch. v10 zstd. v11 rack and
+// preferred replica. v12 flexible, last fetched epoch and diverging epoch. v13 topic ids.
+// v15 replica state. v16 leaders' addresses (KIP-951).
 func (a *brokerAPI) handleFetch(r *Request) Response {
 	req := r.Fetch
 	resp := &wire.FetchResponse{Version: req.Version}
@@ -96,6 +96,8 @@ func (a *brokerAPI) admitFetch(r *Request, req *kmsg.FetchRequest, session *fetc
 			refused[i] = kerr.UnknownTopicID
 		case req.ReplicaID < 0 && !r.mayTopic(security.Read, name):
 			refused[i] = kerr.TopicAuthorizationFailed
+		case req.Version < zstdFetch && req.ReplicaID < 0 && a.packsZstd(image, name):
+			refused[i] = kerr.UnsupportedCompressionType
 		default:
 			if _, ok := image.Partition(name, t.partition); !ok {
 				refused[i] = kerr.UnknownTopicOrPartition
@@ -108,6 +110,16 @@ func (a *brokerAPI) admitFetch(r *Request, req *kmsg.FetchRequest, session *fetc
 		}
 	}
 	return admitted, refused
+}
+
+// zstdFetch is the first version whose clients are taken to know zstd.
+const zstdFetch = 10
+
+// packsZstd says whether a topic's records are all packed with zstd, which older clients cannot read. What producers
+// packed so by themselves, into other topics, is passed on as it is.
+func (a *brokerAPI) packsZstd(image *metadata.Image, topic string) bool {
+	stored := image.Config(metadata.ConfigResource{Type: metadata.ResourceTopic, Name: topic})
+	return layers(image, a.Config, a.ID).Topic(stored).String("compression.type") == "zstd"
 }
 
 // fetchResponse lays out the answer, partitions of one topic that follow each other

@@ -50,6 +50,8 @@ func TestB025_append_and_subtract(t *testing.T) {
 		{add("cleanup.policy", "compact"), "delete,compact"},
 		{add("cleanup.policy", "compact,delete"), "delete,compact"},
 		{subtract("cleanup.policy", "delete"), "compact"},
+		{subtract("cleanup.policy", "compact"), ""},
+		{add("cleanup.policy", "compact"), "compact"},
 		{add("cleanup.policy", "delete"), "compact,delete"},
 	} {
 		if code := c.alter(ofTopic, tp.name, step.change); code != 0 {

@@ -3,6 +3,7 @@ package node
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -54,7 +55,12 @@ func TestB038_produce_after_auto_creation(t *testing.T) {
 	t.Parallel()
 	c := shared(t).dial(t)
 	name := c.freshName()
-	c.named(4, true, name)
+	if first := c.named(4, true, name).Topics[0].ErrorCode; first != 3 && first != 5 {
+		t.Errorf("the first answer: %d", first)
+	}
+	if got := c.named(4, false, name+"-not").Topics[0].ErrorCode; got != 3 {
+		t.Errorf("creation not allowed: %d", got)
+	}
 	there := topic{name, c.awaitTopic(name).TopicID}
 	c.led(there, 1)
 	if base := c.mustProduce(there, 0, plain(1, 0)); base != 0 {
@@ -64,6 +70,7 @@ func TestB038_produce_after_auto_creation(t *testing.T) {
 		t.Errorf("straight produce: %d", p.ErrorCode)
 	}
 	c.absent(name + "-straight")
+	c.absent(name + "-not")
 	off := start(t, "auto.create.topics.enable=false").dial(t)
 	if got := off.named(9, true, "never").Topics[0].ErrorCode; got != 3 {
 		t.Errorf("creation disabled: %d", got)
@@ -176,7 +183,7 @@ func TestMetadata_null_and_empty_topics(t *testing.T) {
 func TestB104_internal_topics_have_their_settings(t *testing.T) {
 	// __consumer_offsets is compacted and has the configured number of partitions, also when Metadata's auto-creation makes it; the transaction topic is never made with ordinary settings.
 	t.Parallel()
-	c := start(t, "offsets.topic.num.partitions=7").dial(t)
+	c := start(t, "offsets.topic.num.partitions=7", "log.retention.ms=500", "log.retention.check.interval.ms=100", "log.initial.task.delay.ms=1").dial(t)
 	got := c.named(9, true, "__consumer_offsets", "__transaction_state")
 	for _, topic := range got.Topics {
 		if topic.ErrorCode != 3 || !topic.IsInternal {
@@ -195,6 +202,15 @@ func TestB104_internal_topics_have_their_settings(t *testing.T) {
 		if value := deref(c.config(ofTopic, "__transaction_state", "cleanup.policy").Value); value != "compact" {
 			t.Errorf("__transaction_state: cleanup.policy=%s", value)
 		}
+	}
+	// What would expire in an ordinary topic stays: commits outlive the default retention by far.
+	tp, group := c.topic(1), c.groupID()
+	c.mustProduce(tp, 0, plain(1, time.Now().UnixMilli()))
+	c.commitOffset(8, alone(group), tp, 1)
+	c.eventually("an ordinary topic's record expires", func() bool { return c.offset(4, tp, 0, -2, -1).Offset == 1 })
+	c.wantStored(8, group, tp, storedOffset{0, 1, -1, ""})
+	if earliest := c.offset(4, topic{name: "__consumer_offsets"}, 0, -2, -1).Offset; earliest != 0 {
+		t.Errorf("__consumer_offsets begins at %d", earliest)
 	}
 }
 

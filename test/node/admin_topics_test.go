@@ -142,6 +142,33 @@ func TestB102_existing_and_odd_topics(t *testing.T) {
 			t.Errorf("v%d: %+v", version, resp)
 		}
 	}
+	base := c.freshName()
+	for i, row := range []struct {
+		topic wanted
+		want  int16
+	}{
+		{wanted{partitions: 1, factor: 1, assignments: map[int32][]int32{0: {1}}}, 42},
+		{wanted{partitions: 1, assignments: map[int32][]int32{0: {1}}}, 42},
+		{wanted{assignments: map[int32][]int32{0: {1, 1}}}, 39},
+		{wanted{assignments: map[int32][]int32{0: {1}, 2: {1}}}, 39},
+		{wanted{assignments: map[int32][]int32{1: {1}}}, 39},
+		{wanted{assignments: map[int32][]int32{0: {1}, 1: {1}}}, 0},
+	} {
+		row.topic.name = base + string(rune('a'+i))
+		if codes := c.create(7, false, row.topic); codes[row.topic.name] != row.want {
+			t.Errorf("%+v: %d, want %d", row.topic, codes[row.topic.name], row.want)
+		}
+		if row.want != 0 {
+			c.absent(row.topic.name)
+		}
+	}
+	twice := do[*kmsg.CreateTopicsResponse](c, 7, createRequest(false, wanted{name: base + "twice"}, wanted{name: base + "beside"}, wanted{name: base + "twice"}))
+	for _, topic := range twice.Topics {
+		if want := map[string]int16{base + "twice": 42, base + "beside": 0}[topic.Topic]; topic.ErrorCode != want {
+			t.Errorf("%s: %d, want %d", topic.Topic, topic.ErrorCode, want)
+		}
+	}
+	c.absent(base + "twice")
 }
 
 func TestM047_many_partitions(t *testing.T) {
@@ -324,7 +351,17 @@ func TestB097_deleting_wakes_who_waits(t *testing.T) {
 	if took := time.Since(begun); took > 10*time.Second || fetched.ErrorCode != 3 && fetched.ErrorCode != 6 && fetched.ErrorCode != 100 {
 		t.Errorf("the fetch: error %d after %s", fetched.ErrorCode, took)
 	}
+	c.eventually("Metadata knows of the deletion", func() bool { return c.named(12, false, tp.name).Topics[0].ErrorCode == 3 })
+	if p := c.produce(12, tp, 0, plain(1, 0)); p.ErrorCode != 3 {
+		t.Errorf("produce by name to a deleted topic: %d", p.ErrorCode)
+	}
+	if p := c.produce(13, tp, 0, plain(1, 0)); p.ErrorCode != 100 {
+		t.Errorf("produce by id to a deleted topic: %d", p.ErrorCode)
+	}
 	again := c.createTopic(tp.name, 1)
+	if p := c.produce(13, tp, 0, plain(1, 0)); p.ErrorCode != 100 {
+		t.Errorf("produce by the old id: %d", p.ErrorCode)
+	}
 	if again.id == tp.id {
 		t.Error("the same id again")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/stelelog/stele/internal/record"
+	"github.com/stelelog/stele/internal/wire"
 )
 
 // allOf is every record of the batches, with absolute offsets and timestamps.
@@ -375,6 +376,36 @@ func TestS015_codecs(t *testing.T) {
 	c.refused(6, c.topic(1), packed, 76)
 }
 
+// TestB041_zstd_and_old_versions: zstd is taken from Produce 7 on, older ones are 76 and store nothing. A topic that
+// is packed with zstd is not read below Fetch 10 (76); from one that takes what producers send, zstd is passed on
+// to every version.
+func TestB041_zstd_and_old_versions(t *testing.T) {
+	t.Parallel()
+	c := shared(t).dial(t)
+	packed := withBody(exampleA(), 4, zstdOf(exampleA()[record.HeaderSize:]))
+	for kind, refusesOld := range map[string]bool{"zstd": true, "producer": false, "gzip": false} {
+		tp := c.topic(1, "compression.type="+kind)
+		for version := int16(3); version <= 6; version++ {
+			c.refused(version, tp, bytes.Clone(packed), 76)
+		}
+		if p := c.produce(7, tp, 0, bytes.Clone(packed)); p.ErrorCode != 0 {
+			t.Errorf("%s, Produce 7: error %d", kind, p.ErrorCode)
+		}
+		for version := int16(4); version <= 18; version++ {
+			p := c.fetch(version, at(tp, 0))
+			switch {
+			case refusesOld && version < 10:
+				if p.ErrorCode != 76 || len(p.RecordBatches) != 0 || p.HighWatermark != -1 {
+					t.Errorf("%s, Fetch %d: %+v, want error 76", kind, version, p)
+				}
+			case p.ErrorCode != 0 || len(recordsOf(t, p.RecordBatches)) != 2:
+				t.Errorf("%s, Fetch %d: %+v", kind, version, p)
+			}
+		}
+	}
+	c.refused(6, c.topic(1), packed, 76)
+}
+
 // TestS017_streams_with_too_much: two gzip members are read as one, bytes behind the last record are
 // invalid, and so is a codec that does not exist.
 func TestS017_streams_with_too_much(t *testing.T) {
@@ -609,6 +640,26 @@ func TestB056_size_limits(t *testing.T) {
 	c.refused(9, tp, sized(10_001, stamp), 10)
 	c.mustProduce(tp, 0, sized(10_000, stamp))
 	c.write(append(binary.BigEndian.AppendUint32(nil, 104857601), unhex("0000 0009 00000001 0001 78")...))
+	c.closed()
+	// A request of just that many bytes is taken.
+	small := start(t, "socket.request.max.bytes=20000")
+	c = small.dial(t)
+	tp = c.topic(1)
+	frame := func(size int) []byte {
+		req := produceRequest(9, -1, tp, 0, sized(size, stamp))
+		return wire.AppendFrame(nil, func(b []byte) []byte {
+			return req.AppendTo(wire.AppendRequestHeader(b, 0, 9, 1, &c.id, true))
+		})
+	}
+	exact := 20000 - (len(frame(19000)) - 4 - 19000)
+	c.write(frame(exact))
+	if answer, err := c.frame(); err != nil || len(frame(exact)) != 20004 {
+		t.Errorf("a request of %d bytes: %x, %v", len(frame(exact))-4, answer, err)
+	}
+	if end := c.offset(4, tp, 0, -1, -1).Offset; end != 1 {
+		t.Errorf("the log ends at %d", end)
+	}
+	c.write(frame(exact + 1)[:100])
 	c.closed()
 }
 
