@@ -243,6 +243,9 @@ func (b *Broker) ReportPlace(topic metadata.UUID, partition int32, dir metadata.
 // SetOfflineDirs reports the log directories that have failed since start.
 func (b *Broker) SetOfflineDirs(dirs [][16]byte) { b.life.setOffline(dirs) }
 
+// SetCordonedDirs reports the log directories that take no new replicas.
+func (b *Broker) SetCordonedDirs(dirs [][16]byte) { b.life.setCordoned(dirs) }
+
 // ErrShutdownTimeout says that the controller did not release the broker in time:
 // some leaderships could not be moved, or no controller answered.
 var ErrShutdownTimeout = errors.New("controlled shutdown did not finish in time")

@@ -64,6 +64,7 @@ type lifecycle struct {
 	ready    atomic.Bool
 	stop     atomic.Bool
 	offline  atomic.Pointer[[][16]byte]
+	cordoned atomic.Pointer[[][16]byte]
 	fenced   atomic.Bool
 	refused  atomic.Pointer[string] // why the controller refuses this broker
 	trouble  string                 // what OnStanding was told last; the loop's
@@ -107,6 +108,9 @@ func (l *lifecycle) beginShutdown() {
 
 // setOffline lists the log directories that failed since start.
 func (l *lifecycle) setOffline(dirs [][16]byte) { l.offline.Store(&dirs); l.nudge() }
+
+// setCordoned lists the log directories that take no new replicas.
+func (l *lifecycle) setCordoned(dirs [][16]byte) { l.cordoned.Store(&dirs); l.nudge() }
 
 // run registers and heartbeats until ctx ends or the controller has released
 // the broker for shutdown.
@@ -188,6 +192,9 @@ func (l *lifecycle) heartbeat(ctx context.Context) (next time.Duration, done boo
 	req.WantShutdown = l.stop.Load()
 	if offline := l.offline.Load(); offline != nil {
 		req.OfflineLogDirs = *offline
+	}
+	if cordoned := l.cordoned.Load(); cordoned != nil {
+		req.CordonedLogDirs = append([][16]byte{}, *cordoned...) // null would say nothing of them
 	}
 	attempt, cancel := context.WithTimeout(ctx, interval)
 	defer cancel()

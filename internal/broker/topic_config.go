@@ -46,6 +46,11 @@ func brokerLayers(image *metadata.Image, static *config.Broker, nodeID int32) co
 	}
 }
 
+// Settings are the settings of a broker under an image: its own dynamic ones, the cluster's, the file's, the defaults.
+func Settings(image *metadata.Image, static *config.Broker, nodeID int32) config.Values {
+	return brokerLayers(image, static, nodeID).EffectiveBroker()
+}
+
 // CleanerConfig is how compaction runs on this broker under an image.
 func CleanerConfig(image *metadata.Image, static *config.Broker, nodeID int32) log.CleanerOptions {
 	own := brokerLayers(image, static, nodeID).EffectiveBroker()

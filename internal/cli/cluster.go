@@ -15,12 +15,12 @@ import (
 func newCluster(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "cluster",
-		Short:   "Look at the cluster: brokers, controllers, features",
+		Short:   "Look at the cluster: brokers, controllers, log directories",
 		Example: `  stele cluster describe`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newClusterDescribe(e))
+	cmd.AddCommand(newClusterDescribe(e), newClusterLogDirs(e))
 	return cmd
 }
 

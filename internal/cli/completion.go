@@ -34,7 +34,7 @@ func (e *env) addCompletions(root *cobra.Command) {
 		}
 	}
 	none := cobra.FixedCompletions(nil, cobra.ShellCompDirectiveNoFileComp)
-	for _, path := range []string{"serve", "topic list", "topic create", "group list", "config get", "config set", "cluster describe"} {
+	for _, path := range []string{"serve", "topic list", "topic create", "group list", "config get", "config set", "cluster describe", "cluster log-dirs", "quota list", "quota set"} {
 		if cmd, _, err := root.Find(strings.Fields(path)); err == nil {
 			cmd.ValidArgsFunction = none
 		}

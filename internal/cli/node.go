@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	mathrand "math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -435,9 +436,26 @@ func (n *node) publish(image *metadata.Image, delta *metadata.Delta) error {
 			return err
 		}
 	}
+	n.cordon(image)
 	n.replicas.Apply(image, delta)
 	n.groups.Apply(n.id, n.replicas, image, delta)
 	return nil
+}
+
+// cordon keeps new replicas out of the directories that cordoned.log.dirs names, and tells the controller.
+func (n *node) cordon(image *metadata.Image) {
+	before := n.dirs.Cordoned()
+	n.dirs.Cordon(broker.Settings(image, n.config, n.id).List("cordoned.log.dirs"))
+	after := n.dirs.Cordoned()
+	if slices.Equal(before, after) {
+		return
+	}
+	n.logger.Info("cordoned log directories", "before", before, "after", after)
+	ids := [][16]byte{}
+	for _, path := range after {
+		ids = append(ids, n.plan.IDs[path])
+	}
+	n.broker.SetCordonedDirs(ids)
 }
 
 func brokerFeatures() []broker.FeatureRange {

@@ -11,7 +11,7 @@ import (
 // where --stop-at-end begins.
 func TestHelpSaysWhatIsSo(t *testing.T) {
 	t.Parallel()
-	for _, group := range []string{"topic", "group", "config", "cluster", "log"} {
+	for _, group := range []string{"topic", "group", "config", "quota", "cluster", "log"} {
 		if r := runAt("127.0.0.1:1", "", group); r.status != 0 || strings.Contains(r.out, "stele "+group+" [flags]") || !strings.Contains(r.out, "stele "+group+" [command]") {
 			t.Errorf("%+v", r)
 		}

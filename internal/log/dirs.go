@@ -59,6 +59,8 @@ type logDir struct {
 	path  string
 	lock  io.Closer
 	count atomic.Int64 // of logs, and of those that are being created
+	// cordoned directories get no new logs
+	cordoned atomic.Bool
 
 	mu      sync.Mutex
 	offline error // why, nil while online
@@ -420,8 +422,27 @@ func (d *Dirs) reportOpen(ld *logDir, err error) error {
 	return err
 }
 
-// choose finds the directory for a new log: the given one, else the online one with the fewest. The log counts
-// there at once, since several are created at a time; the caller takes that back when it has counted by itself.
+// Cordon keeps new logs out of the directories of these paths, "*" for all, and lets them into all others. It may be
+// called at any time.
+func (d *Dirs) Cordon(paths []string) {
+	for _, ld := range d.dirs {
+		ld.cordoned.Store(slices.Contains(paths, ld.path) || slices.Contains(paths, "*"))
+	}
+}
+
+// Cordoned lists the directories that get no new logs.
+func (d *Dirs) Cordoned() []string {
+	var paths []string
+	for _, ld := range d.dirs {
+		if ld.cordoned.Load() {
+			paths = append(paths, ld.path)
+		}
+	}
+	return paths
+}
+
+// choose finds the directory for a new log: the given one, else the online one with the fewest that is not cordoned;
+// if all are, one of those, since a replica that is here already must lie somewhere. The log counts there at once, since several are created at a time; the caller takes that back when it has counted by itself.
 func (d *Dirs) choose(path string) (*logDir, error) {
 	if path != "" {
 		ld, ok := d.dir(path)
@@ -438,7 +459,11 @@ func (d *Dirs) choose(path string) (*logDir, error) {
 	defer d.choosing.Unlock()
 	var best *logDir
 	for _, ld := range d.dirs {
-		if ld.failure() == nil && (best == nil || ld.count.Load() < best.count.Load()) {
+		if ld.failure() != nil {
+			continue
+		}
+		if cordoned := ld.cordoned.Load(); best == nil || !cordoned && best.cordoned.Load() ||
+			cordoned == best.cordoned.Load() && ld.count.Load() < best.count.Load() {
 			best = ld
 		}
 	}

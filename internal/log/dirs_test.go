@@ -569,3 +569,35 @@ func TestNewLogsAreSpreadOverDirectories(t *testing.T) {
 		t.Errorf("%v", in)
 	}
 }
+
+// A cordoned directory gets no new logs while another is there.
+func TestNewLogsAvoidCordonedDirectories(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, "/a", "/b", "/c").start()
+	defer b.stop()
+	place := func(p int32) string {
+		t.Helper()
+		if _, err := b.dirs.Create(TopicPartition{"t", p}, topicID, DefaultConfig(), "", true); err != nil {
+			t.Fatal(err)
+		}
+		dir, _ := b.dirs.DirOf(TopicPartition{"t", p})
+		return dir
+	}
+	b.dirs.Cordon([]string{"/a", "/c", "/elsewhere"})
+	for p := range int32(4) {
+		if dir := place(p); dir != "/b" {
+			t.Errorf("log %d is in %s", p, dir)
+		}
+	}
+	if got := fmt.Sprint(b.dirs.Cordoned()); got != "[/a /c]" {
+		t.Error(got)
+	}
+	b.dirs.Cordon([]string{"*"})
+	if dir := place(4); dir == "/b" {
+		t.Errorf("with all cordoned the fullest was taken")
+	}
+	b.dirs.Cordon(nil)
+	if dir := place(5); dir == "/b" {
+		t.Errorf("log 5 is in %s", dir)
+	}
+}

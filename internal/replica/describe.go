@@ -14,7 +14,9 @@ type LogDirDescription struct {
 	Err error
 	// Total and Usable are the bytes of the volume, -1 when unknown.
 	Total, Usable int64
-	Replicas      []ReplicaDescription
+	// Cordoned says that the directory takes no new replicas.
+	Cordoned bool
+	Replicas []ReplicaDescription
 }
 
 // ReplicaDescription is one replica in a log directory.
@@ -30,8 +32,9 @@ type ReplicaDescription struct {
 // DescribeLogDirs describes every log directory, in the order of the paths, its replicas in order of name.
 func (m *Manager) DescribeLogDirs() []LogDirDescription {
 	var out []LogDirDescription
+	cordoned := m.o.Dirs.Cordoned()
 	for _, path := range m.o.Dirs.Online() {
-		d := LogDirDescription{Path: path, Total: -1, Usable: -1}
+		d := LogDirDescription{Path: path, Total: -1, Usable: -1, Cordoned: slices.Contains(cordoned, path)}
 		if m.o.Usage != nil {
 			if total, usable, err := m.o.Usage(path); err == nil {
 				d.Total, d.Usable = total, usable

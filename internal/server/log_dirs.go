@@ -1,8 +1,6 @@
 package server
 
 import (
-	"slices"
-
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -30,12 +28,11 @@ func (a *brokerAPI) describeLogDirs(r *Request, req *kmsg.DescribeLogDirsRequest
 			wanted[replicaName{topic.Topic, p}] = true
 		}
 	}
-	cordoned := layers(a.image(), a.Config, a.ID).EffectiveBroker().List("cordoned.log.dirs")
 	for _, dir := range a.Replicas.DescribeLogDirs() {
 		out := kmsg.NewDescribeLogDirsResponseDir()
 		out.ErrorCode, out.Dir = errorCode(dir.Err), dir.Path
 		out.TotalBytes, out.UsableBytes = dir.Total, dir.Usable
-		out.IsCordoned = slices.Contains(cordoned, dir.Path) || slices.Contains(cordoned, "*")
+		out.IsCordoned = dir.Cordoned
 		for _, found := range dir.Replicas {
 			if req.Topics == nil || wanted[replicaName{found.Topic, found.Partition}] {
 				addReplica(&out, found)

@@ -74,6 +74,21 @@ func TestDescribeLogDirs(t *testing.T) {
 		all := do[*kmsg.DescribeLogDirsResponse](c, 5, logDirsRequest())
 		return !all.Dirs[0].IsCordoned && all.Dirs[1].IsCordoned
 	})
+	late := c.topic(4)
+	for _, dir := range do[*kmsg.DescribeLogDirsResponse](c, 5, logDirsRequest(logDirsOf(late, 0, 1, 2, 3))).Dirs {
+		if dir.IsCordoned && len(dir.Topics) > 0 {
+			t.Errorf("new replicas in a cordoned directory: %+v", dir)
+		}
+	}
+	// With all of them cordoned the controller places nothing here.
+	if code := c.alter(ofBroker, "1", set("cordoned.log.dirs", "*")); code != 0 {
+		t.Fatalf("cordon all: %d", code)
+	}
+	c.eventually("no topic can be made", func() bool { return c.create(7, true, wanted{name: "none", partitions: 1})["none"] == 38 })
+	if code := c.alter(ofBroker, "1", unset("cordoned.log.dirs")); code != 0 {
+		t.Fatalf("uncordon: %d", code)
+	}
+	c.eventually("topics can be made again", func() bool { return c.create(7, true, wanted{name: "none", partitions: 1})["none"] == 0 })
 }
 
 func TestDescribeLogDirsOffline(t *testing.T) {
