@@ -42,17 +42,17 @@ func TestG057_min_isr_is_lost(t *testing.T) {
 		if reply, err := r.OffsetCommit(t.Context(), commitOf("kept", 0, 5, 3)); err != nil || commitError(reply) != nil {
 			t.Fatalf("%+v, %v", reply, err)
 		}
-		waiting, err := r.JoinGroup(t.Context(), group.RequestContext{}, joinOf("waiting", ""))
+		waiting, err := r.JoinGroup(t.Context(), group.RequestContext{}, joinOf("waiting", ""), nil)
 		if err != nil || waiting.Err != nil {
 			t.Fatalf("%+v, %v", waiting, err)
 		}
 		records := p.count()
 
 		p.fail(errNotEnough)
-		if joined, err := r.JoinGroup(t.Context(), group.RequestContext{}, joinOf("new", "")); err != nil || !errors.Is(joined.Err, group.ErrCoordinatorNotAvailable) {
+		if joined, err := r.JoinGroup(t.Context(), group.RequestContext{}, joinOf("new", ""), nil); err != nil || !errors.Is(joined.Err, group.ErrCoordinatorNotAvailable) {
 			t.Errorf("join: %+v, %v", joined, err)
 		}
-		if synced, err := r.SyncGroup(t.Context(), syncOf("waiting", waiting.MemberID, waiting.Generation)); err != nil || !errors.Is(synced.Err, group.ErrCoordinatorNotAvailable) || len(synced.Assignment) != 0 {
+		if synced, err := r.SyncGroup(t.Context(), syncOf("waiting", waiting.MemberID, waiting.Generation), nil); err != nil || !errors.Is(synced.Err, group.ErrCoordinatorNotAvailable) || len(synced.Assignment) != 0 {
 			t.Errorf("sync: %+v, %v", synced, err)
 		}
 		for _, id := range []string{"kept", "fresh"} {
@@ -93,7 +93,7 @@ func TestG057_min_isr_is_lost(t *testing.T) {
 		}
 		p.release()
 		synctest.Wait()
-		if joined, err := r.JoinGroup(t.Context(), group.RequestContext{}, joinOf("new", "")); err != nil || joined.Err != nil || joined.Generation != 1 {
+		if joined, err := r.JoinGroup(t.Context(), group.RequestContext{}, joinOf("new", ""), nil); err != nil || joined.Err != nil || joined.Generation != 1 {
 			t.Errorf("join afterwards: %+v, %v", joined, err)
 		}
 	})
