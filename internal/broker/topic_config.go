@@ -28,6 +28,7 @@ func TopicConfig(image *metadata.Image, static *config.Broker, nodeID int32, top
 		FileDeleteDelayMs: values.Long("file.delete.delay.ms"), MaxCompactionLagMs: values.Long("max.compaction.lag.ms"),
 		MinCompactionLagMs: values.Long("min.compaction.lag.ms"), DeleteRetentionMs: values.Long("delete.retention.ms"),
 		MinCleanableRatio: values.Double("min.cleanable.dirty.ratio"), ProducerExpirationMs: own.Long("producer.id.expiration.ms"),
+		MaxProducers:          own.Long("producer.id.max.count"),
 		TxnVerificationStrict: own.Bool("transaction.partition.verification.enable"),
 		Cleanup:               cleanup(values.List("cleanup.policy")),
 	}

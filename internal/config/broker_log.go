@@ -47,6 +47,7 @@ var logDefs = []Def{
 	{Name: "num.recovery.threads.per.data.dir", Type: Int, Default: new("2"), Check: atLeast(1), Scope: ClusterWide, Doc: "Logs per directory recovered at once."},
 	{Name: "producer.id.expiration.check.interval.ms", Type: Int, Default: new("600000"), Check: atLeast(1), Internal: true, Doc: "Time between two looks for producers to forget."},
 	{Name: "producer.id.expiration.ms", Type: Int, Default: new("86400000"), Check: atLeast(1), Scope: ClusterWide, Doc: "Idle time after which a producer's sequence numbers are forgotten."},
+	{Name: "producer.id.max.count", Type: Long, Default: new("1000000"), Check: atLeast(1), Scope: ClusterWide, Doc: "Stele's own: producers whose sequence numbers a node remembers, those of all its partitions together. Above it, a partition that gets a new one forgets those that were silent for longest."},
 }
 
 // quorumDefs are the settings of the controller quorum and of the metadata log.

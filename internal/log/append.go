@@ -480,12 +480,14 @@ func (l *Log) writeRun(data []byte, batches []batchInfo) (err error) {
 
 	committing = true
 	wall := l.now().UnixMilli()
+	known := len(l.producers.byID)
 	for i := range batches {
 		b := record.Batch(data[batches[i].at-batches[0].at:][:batches[i].size])
 		if aborted, ok := l.producers.appended(b, wall); ok {
 			st.txns = append(st.txns, aborted)
 		}
 	}
+	l.limitProducers(len(l.producers.byID) - known)
 	l.active, l.activeMeta, l.leo = st, meta, st.end
 	return nil
 }

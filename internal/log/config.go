@@ -54,6 +54,7 @@ type Config struct {
 	DeleteRetentionMs     int64
 	MinCleanableRatio     float64
 	ProducerExpirationMs  int64 // producer.id.expiration.ms, the broker's
+	MaxProducers          int64 // producer.id.max.count, the broker's
 	TxnVerificationStrict bool  // transaction.partition.verification.enable, the broker's
 }
 
@@ -65,7 +66,7 @@ func DefaultConfig() Config {
 		TimestampBeforeMaxMs: math.MaxInt64, TimestampAfterMaxMs: 3600000,
 		FlushMessages: math.MaxInt64, FlushMs: math.MaxInt64,
 		RetentionMs: 604800000, RetentionBytes: -1, FileDeleteDelayMs: 60000, MaxCompactionLagMs: math.MaxInt64,
-		DeleteRetentionMs: 86400000, MinCleanableRatio: 0.5, ProducerExpirationMs: 86400000, TxnVerificationStrict: true,
+		DeleteRetentionMs: 86400000, MinCleanableRatio: 0.5, ProducerExpirationMs: 86400000, MaxProducers: 1000000, TxnVerificationStrict: true,
 	}
 }
 
@@ -103,6 +104,7 @@ func (c Config) complete() Config {
 	c.DeleteRetentionMs = orDefault(c.DeleteRetentionMs, d.DeleteRetentionMs)
 	c.MinCleanableRatio = orDefault(c.MinCleanableRatio, d.MinCleanableRatio)
 	c.ProducerExpirationMs = orDefault(c.ProducerExpirationMs, d.ProducerExpirationMs)
+	c.MaxProducers = orDefault(c.MaxProducers, d.MaxProducers)
 	c.TxnVerificationStrict = orDefault(c.TxnVerificationStrict, d.TxnVerificationStrict)
 	return c
 }

@@ -48,6 +48,8 @@ type Dirs struct {
 	loaded bool
 	closed bool
 
+	producers ProducerTotal
+
 	choosing sync.Mutex // held while a directory is chosen for a new log
 
 	wg   sync.WaitGroup
@@ -345,6 +347,7 @@ func (d *Dirs) options(ld *logDir, tp TopicPartition, dir string, topicID [16]by
 		},
 		SavePositions: func() error { return d.savePositions(ld) },
 		Background:    d.enqueue,
+		Producers:     &d.producers,
 	}
 }
 

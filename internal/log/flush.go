@@ -206,6 +206,7 @@ func (l *Log) closeClean() error {
 // view of nothing, whose reads say ErrClosed.
 func (l *Log) closeFiles() {
 	l.closed = true
+	l.countProducers(0)
 	none := &View{LogStartOffset: l.logStart, LocalLogStartOffset: l.logStart, EndOffset: l.leo, HighWatermark: l.hw,
 		LastStableOffset: l.hw, Epochs: l.epochs, log: l, list: newSegmentList(nil), closed: true,
 		firstBase: l.list.segs[0].base}

@@ -48,6 +48,8 @@ type Options struct {
 	// SavePositions makes the recovery points and log starts of the directory durable. It is called when the
 	// recovery point was lowered or the log start was raised, before anything builds on it, with the log locked.
 	SavePositions func() error
+	// Producers counts what this log remembers together with others; nil: nobody does, and there is no limit.
+	Producers *ProducerTotal
 	// Background runs work that an append leaves behind: syncing sealed segments. nil: on the spot.
 	Background func(func())
 }
@@ -150,7 +152,7 @@ func (l *Log) publish() {
 		LastStableOffset: l.lastStableOffset(), Epochs: l.epochs, log: l, list: l.list, active: l.active,
 		Size: l.sealedSize + l.active.size, firstBase: l.list.segs[0].base,
 	}
-	l.producerCount.Store(int32(len(l.producers.byID)))
+	l.countProducers(len(l.producers.byID))
 	v.refs.Store(1)
 	l.list.refs.Add(1)
 	if old := l.cur.Swap(v); old != nil {

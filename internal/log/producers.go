@@ -300,6 +300,8 @@ func (l *Log) ExpireProducers() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	expired := l.producers.expire(l.now().UnixMilli(), l.config.Load().ProducerExpirationMs)
-	l.producerCount.Store(int32(len(l.producers.byID)))
+	if !l.closed {
+		l.countProducers(len(l.producers.byID))
+	}
 	return expired
 }

@@ -281,3 +281,49 @@ func TestOldRecordsDoNotExpireTheirProducer(t *testing.T) {
 		t.Errorf("%d producers expired", n)
 	}
 }
+
+// A node that remembers too many producers forgets, in the partition that gets new ones, those that were silent for
+// longest: none with an open transaction, and none of another partition.
+func TestProducersBeyondTheMostAreForgotten(t *testing.T) {
+	t.Parallel()
+	var total ProducerTotal
+	x, y := newTester(t, Config{MaxProducers: 40}), newTester(t, Config{MaxProducers: 40})
+	for _, one := range []*tester{x, y} {
+		o := one.options()
+		o.Producers = &total
+		l, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one.log = l
+	}
+	for id := range int64(20) {
+		y.append(idempotent(id, 0, 0, 1, false))
+	}
+	x.append(idempotent(1000, 0, 0, 1, true)) // its transaction stays open
+	for id := range int64(100) {
+		x.now = x.now.Add(time.Millisecond)
+		x.append(idempotent(2000+id, 0, 0, 1, false))
+	}
+	if n := total.Count(); n > 40 || n < 30 {
+		t.Errorf("%d producers are remembered", n)
+	}
+	if n := y.log.ProducerCount(); n != 20 {
+		t.Errorf("the other partition remembers %d", n)
+	}
+	left := x.log.ProducerStates()
+	if left[0].ProducerID != 1000 || left[len(left)-1].ProducerID != 2099 || left[1].ProducerID < 2080 {
+		t.Errorf("%+v", left)
+	}
+	if info := x.append(idempotent(2099, 0, 0, 1, false)); !info.Duplicate {
+		t.Error("the newest was forgotten")
+	}
+	// One that was forgotten goes on as it would after its records were deleted.
+	if _, err := x.try(idempotent(2000, 0, 1, 1, false), 0, AppendOptions{}); err != nil {
+		t.Error(err)
+	}
+	x.close()
+	if n := total.Count(); n != 20 {
+		t.Errorf("%d producers are remembered after one partition was closed", n)
+	}
+}

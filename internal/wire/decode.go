@@ -80,6 +80,13 @@ func (r *fieldReader) tags() {
 	}
 }
 
+// whole makes the reader of a tagged field bad when not all of the field has been read.
+func (r *fieldReader) whole() {
+	if len(r.Src) > 0 {
+		r.null = true
+	}
+}
+
 // eachTag calls field for each tagged field of a flexible version, with a reader over its bytes.
 func (r *fieldReader) eachTag(field func(tag uint32, v *fieldReader)) {
 	if !r.flexible {

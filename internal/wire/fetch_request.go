@@ -63,9 +63,12 @@ func DecodeFetch(req *kmsg.FetchRequest, version int16, body []byte, names *Name
 				s := string(id)
 				req.ClusterID = &s
 			}
+			v.whole()
 		case tag == 1 && version >= 15:
 			req.ReplicaState.ID = v.Int32()
 			req.ReplicaState.Epoch = v.Int64()
+			v.tags()
+			v.whole()
 		}
 	})
 	if version >= 15 {
@@ -107,8 +110,10 @@ func decodeFetchTopic(r *fieldReader, t *kmsg.FetchRequestTopic, version int16, 
 			switch {
 			case tag == 0 && version >= 17:
 				p.ReplicaDirectoryID = v.Uuid()
+				v.whole()
 			case tag == 1 && version >= 18:
 				p.HighWatermark = v.Int64()
+				v.whole()
 			}
 		})
 		partitions = append(partitions, p)
