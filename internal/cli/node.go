@@ -445,7 +445,16 @@ func (n *node) publish(image *metadata.Image, delta *metadata.Delta) error {
 // cordon keeps new replicas out of the directories that cordoned.log.dirs names, and tells the controller.
 func (n *node) cordon(image *metadata.Image) {
 	before := n.dirs.Cordoned()
-	n.dirs.Cordon(broker.Settings(image, n.config, n.id).List("cordoned.log.dirs"))
+	var named []string
+	for _, dir := range broker.Settings(image, n.config, n.id).List("cordoned.log.dirs") {
+		for _, path := range n.config.LogDirs() {
+			if server.SameDirectory(dir, path) {
+				dir = path
+			}
+		}
+		named = append(named, dir)
+	}
+	n.dirs.Cordon(named)
 	after := n.dirs.Cordoned()
 	if slices.Equal(before, after) {
 		return

@@ -265,6 +265,22 @@ func (a *brokerAPI) screenBrokerConfig(broker string, ops []configOp) error {
 			if err := def.Validate(value); err != nil {
 				return describe(kerr.InvalidConfig, "%v", err)
 			}
+			if err := a.screenCordoned(op.name, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// screenCordoned refuses to cordon what is no log directory: it would have no effect, and nobody would know.
+func (a *brokerAPI) screenCordoned(name, value string) error {
+	if name != "cordoned.log.dirs" {
+		return nil
+	}
+	for _, dir := range config.SplitList(value) {
+		if dir != "*" && !slices.ContainsFunc(a.Config.LogDirs(), func(path string) bool { return SameDirectory(dir, path) }) {
+			return describe(kerr.InvalidConfig, "cordoned.log.dirs names %s, which is none of log.dirs: %s", dir, strings.Join(a.Config.LogDirs(), ", "))
 		}
 	}
 	return nil

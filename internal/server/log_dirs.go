@@ -1,6 +1,8 @@
 package server
 
 import (
+	"path/filepath"
+
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -30,7 +32,7 @@ func (a *brokerAPI) describeLogDirs(r *Request, req *kmsg.DescribeLogDirsRequest
 	}
 	for _, dir := range a.Replicas.DescribeLogDirs() {
 		out := kmsg.NewDescribeLogDirsResponseDir()
-		out.ErrorCode, out.Dir = errorCode(dir.Err), dir.Path
+		out.ErrorCode, out.Dir = errorCode(dir.Err), absolute(dir.Path)
 		out.TotalBytes, out.UsableBytes = dir.Total, dir.Usable
 		out.IsCordoned = dir.Cordoned
 		for _, found := range dir.Replicas {
@@ -42,6 +44,18 @@ func (a *brokerAPI) describeLogDirs(r *Request, req *kmsg.DescribeLogDirsRequest
 	}
 	return resp
 }
+
+// absolute is the path of a directory as the rest of the machine knows it: log.dirs may be relative to where the node
+// was started.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+// SameDirectory says whether two paths name one directory, of which one may be relative.
+func SameDirectory(a, b string) bool { return absolute(a) == absolute(b) }
 
 // addReplica puts a replica under its topic; replicas come in the order of their topics.
 func addReplica(dir *kmsg.DescribeLogDirsResponseDir, found replica.ReplicaDescription) {

@@ -45,7 +45,7 @@ func (a *brokerAPI) describeClientQuotas(r *Request, req *kmsg.DescribeClientQuo
 	return resp
 }
 
-// hostLookup bounds how long the name of a host in a quota may take to be resolved.
+// hostLookup bounds how long the names of hosts in one request may take to be resolved.
 const hostLookup = 5 * time.Second
 
 // alterClientQuotas sets and removes quotas. An entity that names a host that nobody knows is refused here: the
@@ -58,6 +58,8 @@ func (a *ControllerAPI) alterClientQuotas(r *Request) (kmsg.Response, error) {
 	resp := req.ResponseKind().(*kmsg.AlterClientQuotasResponse)
 	known := *req
 	known.Entries = nil
+	lookups, cancel := context.WithTimeout(r.Context(), hostLookup)
+	defer cancel()
 	for _, entry := range req.Entries {
 		answer := kmsg.NewAlterClientQuotasResponseEntry()
 		for _, part := range entry.Entity {
@@ -65,7 +67,7 @@ func (a *ControllerAPI) alterClientQuotas(r *Request) (kmsg.Response, error) {
 			entity.Type, entity.Name = part.Type, part.Name
 			answer.Entity = append(answer.Entity, entity)
 		}
-		if host, ok := a.knownHosts(r.Context(), entry.Entity); ok {
+		if host, ok := knownHosts(lookups, entry.Entity); ok {
 			known.Entries = append(known.Entries, entry)
 		} else {
 			answer.ErrorCode, answer.ErrorMessage = kerr.InvalidRequest.Code, new(host+" is not a valid IP or resolvable host.")
@@ -90,7 +92,7 @@ func (a *ControllerAPI) alterClientQuotas(r *Request) (kmsg.Response, error) {
 
 // knownHosts says whether the address that an entity names, if it names one, is an address or the name of a host
 // that has one; host is the one that is not.
-func (a *ControllerAPI) knownHosts(ctx context.Context, entity []kmsg.AlterClientQuotasRequestEntryEntity) (host string, ok bool) {
+func knownHosts(ctx context.Context, entity []kmsg.AlterClientQuotasRequestEntryEntity) (host string, ok bool) {
 	for _, part := range entity {
 		if part.Type != "ip" || part.Name == nil || *part.Name == "" {
 			continue
@@ -98,10 +100,7 @@ func (a *ControllerAPI) knownHosts(ctx context.Context, entity []kmsg.AlterClien
 		if _, err := netip.ParseAddr(*part.Name); err == nil {
 			continue
 		}
-		lookup, cancel := context.WithTimeout(ctx, hostLookup)
-		_, err := net.DefaultResolver.LookupHost(lookup, *part.Name)
-		cancel()
-		if err != nil {
+		if _, err := net.DefaultResolver.LookupHost(ctx, *part.Name); err != nil {
 			return *part.Name, false
 		}
 	}

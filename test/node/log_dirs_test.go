@@ -67,6 +67,12 @@ func TestDescribeLogDirs(t *testing.T) {
 			t.Errorf("v%d, some topics: %+v", version, some)
 		}
 	}
+	if code := c.alter(ofBroker, "1", set("cordoned.log.dirs", dirs[1]+",/elsewhere")); code != 40 {
+		t.Errorf("cordon what is no log directory: %d", code)
+	}
+	if code := c.alter(ofBroker, "", set("cordoned.log.dirs", dirs[1])); code != 40 {
+		t.Errorf("cordon at all brokers: %d", code)
+	}
 	if code := c.alter(ofBroker, "1", set("cordoned.log.dirs", dirs[1])); code != 0 {
 		t.Fatalf("cordon: %d", code)
 	}
@@ -89,6 +95,24 @@ func TestDescribeLogDirs(t *testing.T) {
 		t.Fatalf("uncordon: %d", code)
 	}
 	c.eventually("topics can be made again", func() bool { return c.create(7, true, wanted{name: "none", partitions: 1})["none"] == 0 })
+}
+
+func TestLogDirsRelative(t *testing.T) {
+	// A log directory that is given relative to where the node starts is shown with its whole path, and cordoned by it.
+	t.Parallel()
+	n := start(t)
+	n.stop(t)
+	n.set, n.in = []string{"log.dirs=data"}, filepath.Dir(n.dir)
+	n.run(t)
+	c := n.dial(t)
+	all := do[*kmsg.DescribeLogDirsResponse](c, 5, logDirsRequest())
+	if len(all.Dirs) != 1 || all.Dirs[0].Dir != n.dir {
+		t.Fatalf("%+v, want %s", all, n.dir)
+	}
+	if code := c.alter(ofBroker, "1", set("cordoned.log.dirs", n.dir)); code != 0 {
+		t.Fatalf("cordon: %d", code)
+	}
+	c.eventually("it is cordoned", func() bool { return do[*kmsg.DescribeLogDirsResponse](c, 5, logDirsRequest()).Dirs[0].IsCordoned })
 }
 
 func TestDescribeLogDirsOffline(t *testing.T) {

@@ -61,6 +61,7 @@ func built(t testing.TB) string {
 // node is one stele process, and those that follow it on the same data.
 type node struct {
 	dir   string
+	in    string // working directory, "" for the test's
 	set   []string
 	addr  string // of the client listener
 	cmd   *exec.Cmd
@@ -124,6 +125,7 @@ func (n *node) launch(stele string) error {
 		args = append(args, "--set", s)
 	}
 	cmd := exec.Command(stele, args...)
+	cmd.Dir = n.in
 	pipe, err := cmd.StderrPipe()
 	if err != nil {
 		return err
