@@ -89,7 +89,7 @@ func newJava(addr string) (*driver, error) {
 func newPython(addr string) (*driver, error) {
 	d := &driver{label: "confluent-kafka", addr: addr, protocols: map[string]bool{"classic": true}}
 	// Debian's interpreter, which has Debian's confluent-kafka.
-	return d, d.start("/usr/bin/python3", "python/driver.py")
+	return d, d.start("/usr/bin/python3", "-B", "python/driver.py")
 }
 
 func (d *driver) start(command ...string) error {

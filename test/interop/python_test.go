@@ -58,5 +58,5 @@ func newFromPyPI(addr, label, file string, protocols ...string) (*driver, error)
 	for _, p := range protocols {
 		d.protocols[p] = true
 	}
-	return d, d.start(env+"/bin/python", "python/"+file)
+	return d, d.start(env+"/bin/python", "-B", "python/"+file)
 }
