@@ -54,11 +54,12 @@ func (c console) produce(ctx context.Context, b batch) error {
 		"--reader-property", "headers.separator=" + consoleHeaders,
 		"--reader-property", "parse.key=true", "--reader-property", "key.separator=" + consoleSeparator,
 		"--reader-property", "null.marker=" + consoleNull}
+	ctx, cancel := context.WithTimeout(ctx, 25*time.Second)
+	defer cancel()
+	var out watched
 	if b.transactionalID != "" {
-		// It fails at once, but then waits in its close for what it never sent.
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, 8*time.Second)
-		defer cancel()
+		// It fails at once, but then waits in its close for what it never sent: not longer than a moment here.
+		out.word, out.seen = "initTransactions", func() { time.AfterFunc(200*time.Millisecond, cancel) }
 		args = append(args, "--command-property", "transactional.id="+b.transactionalID)
 	}
 	if b.maxBytes > 0 {
@@ -84,7 +85,6 @@ func (c console) produce(ctx context.Context, b batch) error {
 		return err
 	}
 	cmd.Stdin = strings.NewReader(text.String())
-	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err = cmd.Run()
 	// A record that could not be sent is an ERROR line and exit status 0.
@@ -92,6 +92,24 @@ func (c console) produce(ctx context.Context, b batch) error {
 		return fmt.Errorf("ConsoleProducer: %v: %s", err, out.String())
 	}
 	return nil
+}
+
+// watched is output that is kept, and calls seen when it first holds a word.
+type watched struct {
+	text []byte
+	word string
+	seen func()
+}
+
+func (w *watched) String() string { return string(w.text) }
+
+func (w *watched) Write(p []byte) (int, error) {
+	w.text = append(w.text, p...)
+	if w.seen != nil && bytes.Contains(w.text, []byte(w.word)) {
+		w.seen()
+		w.seen = nil
+	}
+	return len(p), nil
 }
 
 func consoleFormat() []string {

@@ -275,12 +275,19 @@ func (s saramaClient) admin(r request) (a adminAnswer, err error) {
 	case "create-partitions":
 		err = adm.CreatePartitions(q.Topic, q.Partitions, nil, false)
 	case "describe-configs":
-		list, err := adm.DescribeConfig(sarama.ConfigResource{Type: sarama.TopicResource, Name: q.Topic})
-		a.Configs = map[string]string{}
-		for _, e := range list {
-			a.Configs[e.Name] = e.Value
+		list, err := adm.DescribeConfigs([]*sarama.ConfigResource{{Type: sarama.TopicResource, Name: q.Topic}}, sarama.DescribeConfigsOptions{})
+		if err != nil {
+			return a, err
 		}
-		return a, err
+		a.Configs = map[string]string{}
+		for _, resource := range list {
+			if resource.ErrorCode != sarama.ErrNoError {
+				return a, resource.ErrorCode
+			}
+			for _, e := range resource.Configs {
+				a.Configs[e.Name] = e.Value
+			}
+		}
 	case "alter-configs":
 		err = adm.AlterConfig(sarama.TopicResource, q.Topic, values, false)
 	case "incremental-configs":
