@@ -3,11 +3,57 @@ package node
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
+
+// TestB009_aborted_transactions: over the log that Apache Kafka wrote for two transactional producers, every version
+// of a read_committed fetch lists the aborted transactions of the range that is returned, in the order of their
+// offsets, decodable to the last byte by two decoders; read_uncommitted lists none (null).
+func TestB009_aborted_transactions(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	tp := n.dial(t).topic(1)
+	n.stop(t)
+	recorded := "../reference/testdata/kafka-4.4.0/datadir/transactions-0/"
+	for _, file := range []string{"00000000000000000000.log", "00000000000000000000.index", "00000000000000000000.timeindex", "00000000000000000000.txnindex", "00000000000000000010.snapshot", "leader-epoch-checkpoint"} {
+		b, err := os.ReadFile(recorded + file)
+		if err == nil {
+			err = os.WriteFile(n.path(tp.name, file), b, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A start that finds no clean marker reads it all.
+	if err := os.Remove(filepath.Join(n.dir, ".kafka_cleanshutdown")); err != nil {
+		t.Fatal(err)
+	}
+	n.run(t)
+	c := n.dial(t)
+	c.led(tp, 1)
+	first, second := kmsg.FetchResponseTopicPartitionAbortedTransaction{ProducerID: 3, FirstOffset: 3}, kmsg.FetchResponseTopicPartitionAbortedTransaction{ProducerID: 4, FirstOffset: 8}
+	for version := int16(4); version <= 18; version++ {
+		for offset, want := range map[int64][]kmsg.FetchResponseTopicPartitionAbortedTransaction{0: {first, second}, 4: {first, second}, 6: {second}, 9: {second}, 10: {}} {
+			req := fetchRequest(at(tp, offset))
+			req.IsolationLevel = 1
+			p := c.only(c.fetchAll(version, req))
+			same := len(p.AbortedTransactions) == len(want) && p.AbortedTransactions != nil
+			for i := range want {
+				same = same && p.AbortedTransactions[i].ProducerID == want[i].ProducerID && p.AbortedTransactions[i].FirstOffset == want[i].FirstOffset
+			}
+			if p.ErrorCode != 0 || !same || p.LastStableOffset != 10 || p.HighWatermark != 10 || p.PreferredReadReplica != -1 {
+				t.Errorf("v%d from %d: %+v, want %+v", version, offset, p, want)
+			}
+		}
+		if p := c.fetch(version, at(tp, 0)); p.ErrorCode != 0 || p.AbortedTransactions != nil || len(batches(t, p.RecordBatches)) == 0 {
+			t.Errorf("v%d, read_uncommitted: %+v", version, p)
+		}
+	}
+}
 
 // TestB009_every_fetch_version: in every version an answer without records, one with a batch, one where one of
 // two partitions is in error and one of a read_committed fetch decode to the last byte, by two decoders.
