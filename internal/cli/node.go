@@ -399,6 +399,7 @@ func (n *node) startBroker() error {
 			InitialRebalanceDelay: orNever(n.config.Duration("group.initial.rebalance.delay.ms")), MaxSize: n.config.Int("group.max.size"),
 			OffsetMetadataMaxBytes: n.config.Int("offset.metadata.max.bytes"), OffsetsRetention: time.Duration(n.config.Long("offsets.retention.minutes")) * time.Minute,
 			RetentionCheckInterval: n.config.Duration("offsets.retention.check.interval.ms"), NewUUID: newMemberUUID,
+			Memory: &group.Memory{Max: n.config.Long("group.coordinator.max.bytes")},
 		},
 		CommitTimeout: n.config.Duration("offsets.commit.timeout.ms"), Logger: n.logger,
 	})

@@ -13,6 +13,7 @@ var groupCoordinatorDefs = []Def{
 	{Name: "group.consumer.regex.refresh.interval.ms", Internal: true, Type: Int, Default: new("600000"), Check: atLeast(10000), Accepted: true, Doc: "Time between two resolutions of a subscribed pattern."},
 	{Name: "group.consumer.session.timeout.ms", Type: Int, Default: new("45000"), Check: atLeast(1), Doc: "Default of the group setting consumer.session.timeout.ms."},
 	{Name: "group.coordinator.append.linger.ms", Type: Int, Default: new("-1"), Check: atLeast(-1), Accepted: true, Doc: "Time in which records of the group coordinator are gathered into one batch; -1 to gather while an append is under way."},
+	{Name: "group.coordinator.max.bytes", Type: Long, Default: new("536870912"), Check: atLeast(1), Doc: "Stele's own: memory for groups, their members and committed offsets, of all groups that a node coordinates. Above it, new members are refused with GROUP_MAX_SIZE_REACHED and new offsets with INVALID_COMMIT_OFFSET_SIZE."},
 	{Name: "group.coordinator.rebalance.protocols", Type: List, Default: new("classic,consumer,streams"), Check: oneOf("classic", "consumer", "streams", "share"), Accepted: true, Doc: "Group protocols served."},
 	{Name: "group.coordinator.threads", Type: Int, Default: new("4"), Check: atLeast(1), Accepted: true, Doc: "Threads of the group coordinator; Go's scheduler decides here."},
 	{Name: "group.initial.rebalance.delay.ms", Type: Int, Default: new("3000"), Doc: "Time a new classic group waits for more members before its first rebalance."},

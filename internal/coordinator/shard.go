@@ -135,6 +135,11 @@ func (r *runner) run(ctx context.Context) {
 	})
 	defer unwatch()
 	defer r.setStatus(stopped)
+	defer func() {
+		if r.shard != nil {
+			r.shard.Release()
+		}
+	}()
 	for ctx.Err() == nil {
 		r.setStatus(loading)
 		stored, err := r.load(ctx)
@@ -168,6 +173,9 @@ func (r *runner) load(ctx context.Context) (storedTopics, error) {
 		return nil, ctx.Err()
 	}
 	start := r.now()
+	if r.shard != nil {
+		r.shard.Release()
+	}
 	r.shard = group.NewShard(r.config)
 	stored := storedTopics{}
 	var records int

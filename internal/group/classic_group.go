@@ -45,6 +45,8 @@ type classicGroup struct {
 	syncTimer timer
 	// lastSync is the leader's sync that counts: a second one overwrites the first, and 0 means none yet.
 	lastSync WriteID
+
+	held *held // what its members take is counted here
 }
 
 // A member of a classic group.
@@ -65,6 +67,7 @@ type member struct {
 	// replacements are the writes, oldest first, by which restarts took this static member over, and whose
 	// outcome is open.
 	replacements []WriteID
+	counted      int64 // bytes that are held for it
 }
 
 // A pendingMember has been given a member id (MEMBER_ID_REQUIRED) and not yet come back with it.
@@ -78,8 +81,8 @@ type protocol struct {
 	metadata []byte
 }
 
-func newClassicGroup(now time.Time, id string) *classicGroup {
-	g := &classicGroup{id: id, state: Empty, stateSince: now.UnixMilli()}
+func newClassicGroup(now time.Time, id string, h *held) *classicGroup {
+	g := &classicGroup{id: id, held: h, state: Empty, stateSince: now.UnixMilli()}
 	g.init()
 	return g
 }
@@ -94,8 +97,9 @@ func (g *classicGroup) init() {
 
 // groupFromRecord makes a group as it was last written: Stable if it has members. Each supports only the
 // protocol that was chosen, since no other was written.
-func groupFromRecord(id string, v *GroupMetadataValue) *classicGroup {
+func groupFromRecord(id string, v *GroupMetadataValue, h *held) *classicGroup {
 	g := &classicGroup{
+		held:         h,
 		id:           id,
 		state:        Empty,
 		stateSince:   v.CurrentStateTimestamp,
@@ -257,10 +261,12 @@ func (g *classicGroup) add(m *member) {
 	if g.leader == nil {
 		g.leader = m
 	}
+	g.count(m)
 }
 
 // remove takes a member out of the group. Its leadership passes to the member that has been there longest.
 func (g *classicGroup) remove(m *member) {
+	g.uncount(m)
 	delete(g.byID, m.id)
 	if m.instanceID != nil {
 		delete(g.byInstance, *m.instanceID)

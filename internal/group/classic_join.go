@@ -31,7 +31,7 @@ func (s *Shard) JoinGroup(now time.Time, to ReplyTo, client RequestContext, req 
 			fx.reply(to, joinError(ErrUnknownMemberID, req.MemberID))
 			return fx
 		}
-		g = newClassicGroup(now, req.Group)
+		g = newClassicGroup(now, req.Group, s.held)
 	}
 	if !s.hasRoom(g, req) {
 		s.refuseForSize(now, g, j, &fx)
@@ -57,6 +57,7 @@ func (s *Shard) JoinGroup(now time.Time, to ReplyTo, client RequestContext, req 
 // fails the group is dropped again, unless it has gone on to write more: a retry makes it anew.
 func (s *Shard) create(g *classicGroup, fx *Effects) {
 	s.soft.groups[g.id] = g
+	s.held.add(groupSize)
 	if s.replicated.hasOffsets(g.id) {
 		return
 	}
@@ -72,12 +73,15 @@ func (s *Shard) create(g *classicGroup, fx *Effects) {
 	})
 }
 
-// hasRoom is the check of group.max.size. While Preparing only members that are awaited count, so that
+// hasRoom is the check of group.max.size, and of the memory for all groups. While Preparing only members that are awaited count, so that
 // after a restart with a lower limit the last ones to rejoin are refused.
 func (s *Shard) hasRoom(g *classicGroup, req *kmsg.JoinGroupRequest) bool {
 	known := g.byID[req.MemberID]
 	if known == nil && req.MemberID == "" && req.InstanceID != nil {
 		known = g.byInstance[*req.InstanceID] // a restart: it takes the place that it has
+	}
+	if !s.roomToJoin(known, req) {
+		return false
 	}
 	switch g.state {
 	case PreparingRebalance:
@@ -148,6 +152,7 @@ func (s *Shard) joinKnown(now time.Time, g *classicGroup, j *join, fx *Effects) 
 	switch g.state {
 	case PreparingRebalance:
 		m.update(j)
+		g.count(m)
 		m.parkJoin(j.to, fx)
 		s.completeIfAllJoined(now, g, fx)
 	case CompletingRebalance:
@@ -170,6 +175,7 @@ func (s *Shard) joinKnown(now time.Time, g *classicGroup, j *join, fx *Effects) 
 // rejoin begins a rebalance for a member whose join asks for one.
 func (s *Shard) rejoin(now time.Time, g *classicGroup, m *member, j *join, fx *Effects) {
 	m.update(j)
+	g.count(m)
 	m.parkJoin(j.to, fx)
 	s.prepareRebalance(now, g, fx)
 }
@@ -232,6 +238,7 @@ func (s *Shard) replaceStatic(now time.Time, g *classicGroup, m *member, id stri
 	g.rename(m, id)
 	m.isNew = false
 	m.update(j)
+	g.count(m)
 	m.clientID, m.clientHost = j.client.ClientID, j.client.ClientHost
 	s.restartSession(now, g, m)
 

@@ -82,6 +82,7 @@ func (s *Shard) assign(g *classicGroup, assignments []kmsg.SyncGroupRequestGroup
 		g.enter(now, Stable)
 		for _, m := range g.members {
 			m.assignment = given[m]
+			g.count(m)
 			if m.answerSync(g.synced(m), fx) {
 				s.restartSession(now, g, m)
 			}

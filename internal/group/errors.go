@@ -17,6 +17,7 @@ var (
 	ErrMemberIDRequired          = errors.New("member id required")
 	ErrNonEmptyGroup             = errors.New("non empty group")
 	ErrNotCoordinator            = errors.New("not coordinator")
+	ErrInvalidCommitOffsetSize   = errors.New("no room for more committed offsets")
 	ErrOffsetMetadataTooLarge    = errors.New("offset metadata too large")
 	ErrRebalanceInProgress       = errors.New("rebalance in progress")
 	ErrUnknownMemberID           = errors.New("unknown member id")

@@ -63,6 +63,7 @@ func (s *Shard) TxnOffsetCommit(now time.Time, to ReplyTo, req *kmsg.TxnOffsetCo
 // store writes an offset for each partition that nothing is wrong with.
 func (s *Shard) store(now time.Time, fx *Effects, c committer, expires int64, topics []kmsg.OffsetCommitRequestTopic) *CommitReply {
 	groupErr := s.checkCommitter(now, c)
+	adds := int64(0) // bytes that are held in addition
 	reply := &CommitReply{Topics: make([]CommittedTopic, len(topics))}
 	for i, t := range topics {
 		results := make([]PartitionResult, len(t.Partitions))
@@ -72,18 +73,28 @@ func (s *Shard) store(now time.Time, fx *Effects, c committer, expires int64, to
 			if err == nil && utf16Len(metadata) > s.config.OffsetMetadataMaxBytes {
 				err = ErrOffsetMetadataTooLarge
 			}
-			results[k] = PartitionResult{p.Partition, err}
-			if err != nil {
-				continue
-			}
-			fx.write(&OffsetCommitRecord{Group: c.group, Topic: t.Topic, Partition: p.Partition, Value: &OffsetCommitValue{
+			value := &OffsetCommitValue{
 				Offset:          p.Offset,
 				LeaderEpoch:     p.LeaderEpoch,
 				Metadata:        metadata,
 				CommitTimestamp: now.UnixMilli(),
 				ExpireTimestamp: expires,
 				TopicID:         t.TopicID,
-			}})
+			}
+			if err == nil {
+				more := offsetBytes(t.Topic, value)
+				if old, ok := s.replicated.offset(c.group, TopicPartition{t.Topic, p.Partition}); ok {
+					more -= offsetBytes(t.Topic, old.OffsetCommitValue)
+				}
+				if adds += max(more, 0); more > 0 && !s.held.room(adds) {
+					err = ErrInvalidCommitOffsetSize
+				}
+			}
+			results[k] = PartitionResult{p.Partition, err}
+			if err != nil {
+				continue
+			}
+			fx.write(&OffsetCommitRecord{Group: c.group, Topic: t.Topic, Partition: p.Partition, Value: value})
 		}
 		reply.Topics[i] = CommittedTopic{t.Topic, t.TopicID, results}
 	}

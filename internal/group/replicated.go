@@ -36,6 +36,7 @@ type replicated struct {
 	//
 	// Invariant: offsets in it never decrease.
 	journal   []journalEntry
+	held      *held
 	endOffset int64 // one above the last offset replayed
 	settled   int64 // changes below it can no longer be reverted
 }
@@ -51,13 +52,16 @@ type journalEntry struct {
 	vacated func()
 }
 
-func newReplicated() *replicated {
-	return &replicated{
+func newReplicated(h *held) *replicated {
+	r := &replicated{
+		held:    h,
 		groups:  newTable[string, *GroupMetadataValue](nil),
 		offsets: map[string]*offsetTable{},
 		pending: map[int64]*table[offsetKey, offsetEntry]{},
 		open:    map[string]map[TopicPartition]int{},
 	}
+	r.groups.size, r.groups.held = groupValueBytes, h
+	return r
 }
 
 func (r *replicated) replay(offset, producerID int64, rec Record) {
@@ -122,6 +126,8 @@ func (r *replicated) setOffset(offset int64, key offsetKey, entry offsetEntry) {
 	t := r.offsets[key.group]
 	if t == nil {
 		t = newTable[TopicPartition, offsetEntry](nil)
+		t.held = r.held
+		t.size = func(tp TopicPartition, e offsetEntry) int64 { return offsetBytes(tp.Topic, e.OffsetCommitValue) }
 		r.offsets[key.group] = t
 	}
 	t.set(key.TopicPartition, entry)
@@ -140,6 +146,8 @@ func (r *replicated) setPending(offset, producerID int64, key offsetKey, entry o
 	t := r.pending[producerID]
 	if t == nil {
 		t = newTable[offsetKey, offsetEntry](r.countOpen)
+		t.held = r.held
+		t.size = func(key offsetKey, e offsetEntry) int64 { return offsetBytes(key.Topic, e.OffsetCommitValue) }
 		r.pending[producerID] = t
 	}
 	t.set(key, entry)

@@ -23,6 +23,7 @@ type rig struct {
 	names   map[ReplyTo]string
 	uuids   int
 	out     strings.Builder
+	told    func(name string, response Response) // of each answer; may be nil
 }
 
 type rigRecord struct {
@@ -42,12 +43,18 @@ func newRig(config Config) *rig {
 	r := &rig{config: config, start: time.UnixMilli(1700000000000), names: map[ReplyTo]string{}}
 	r.now = r.start
 	r.config.NewUUID = func() string { r.uuids++; return fmt.Sprintf("u%d", r.uuids) }
+	if config.Memory == nil {
+		r.config.Memory = &Memory{Max: 1 << 40}
+	}
 	r.load()
 	return r
 }
 
 // load makes a shard from the log.
 func (r *rig) load() {
+	if r.s != nil {
+		r.s.Release()
+	}
 	r.s = NewShard(r.config)
 	for i := range r.log {
 		r.replay(int64(i))
@@ -100,6 +107,7 @@ func (r *rig) apply(fx Effects) {
 	if !r.hold {
 		r.release()
 	}
+	r.checkHeld()
 }
 
 func (r *rig) append(rec rigRecord) {
@@ -165,6 +173,9 @@ func (r *rig) handle(name string) ReplyTo {
 }
 
 func (r *rig) answer(to ReplyTo, response Response) {
+	if r.told != nil {
+		r.told(r.names[to], response)
+	}
 	name, ok := r.names[to]
 	if !ok || strings.HasPrefix(name, "answered ") {
 		panic(fmt.Sprintf("request %d %q is answered twice: %s", to, name, describeResponse(response)))

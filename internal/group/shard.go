@@ -33,6 +33,9 @@ type Config struct {
 	// RetentionCheckInterval is the time between two looks for expired offsets. Default 10 min.
 	RetentionCheckInterval time.Duration
 
+	// Memory, unless nil, counts what all shards that it is given to hold, and limits it.
+	Memory *Memory
+
 	// NewUUID makes the random half of member ids, in the form 8-4-4-4-12. It must be set.
 	NewUUID func() string
 }
@@ -103,6 +106,7 @@ type Shard struct {
 	config     Config
 	replicated *replicated
 	soft       softState
+	held       *held
 }
 
 // softState is all that the log does not hold. A revert leaves it alone.
@@ -119,9 +123,11 @@ type finish func(id WriteID, now time.Time, err error, fx *Effects)
 
 // NewShard makes an empty shard, ready to replay its log.
 func NewShard(config Config) *Shard {
+	h := &held{shared: config.Memory}
 	return &Shard{
 		config:     config.withDefaults(),
-		replicated: newReplicated(),
+		held:       h,
+		replicated: newReplicated(h),
 		soft: softState{
 			groups: map[string]*classicGroup{},
 			writes: map[WriteID]finish{},
@@ -184,7 +190,9 @@ func (s *Shard) Unload() Effects {
 	var fx Effects
 	for _, id := range sortedKeys(s.soft.groups) {
 		g := s.soft.groups[id]
+		s.held.add(-groupSize)
 		for _, m := range g.members {
+			g.uncount(m)
 			m.answerJoin(joinError(ErrNotCoordinator, m.id), &fx)
 			m.answerSync(syncError(ErrNotCoordinator), &fx)
 		}
@@ -231,8 +239,9 @@ func (s *Shard) group(now time.Time, id string) *classicGroup {
 	if !ok {
 		return nil
 	}
-	g := groupFromRecord(id, value)
+	g := groupFromRecord(id, value, s.held)
 	s.soft.groups[id] = g
+	s.held.add(groupSize)
 	for _, m := range g.members {
 		s.restartSession(now, g, m)
 	}
@@ -241,7 +250,9 @@ func (s *Shard) group(now time.Time, id string) *classicGroup {
 
 // forget drops the soft state of a group. Nothing of it may be parked.
 func (s *Shard) forget(g *classicGroup) {
+	s.held.add(-groupSize)
 	for _, m := range g.members {
+		g.uncount(m)
 		s.soft.timers.stop(&m.session)
 	}
 	for _, p := range g.pending {

@@ -11,6 +11,8 @@ type table[K comparable, V any] struct {
 	// first is, for each key with unsettled changes, what those were made on, oldest first.
 	first    map[K][]tableValue[V]
 	onChange func(key K, had, has bool) // told of each change of the newest state; may be nil
+	size     func(K, V) int64           // of one entry in bytes, which held is told of; may be nil
+	held     *held
 }
 
 type tableValue[V any] struct {
@@ -66,7 +68,15 @@ func (t *table[K, V]) change(key K, to tableValue[V]) {
 }
 
 func (t *table[K, V]) put(key K, to tableValue[V]) {
-	_, had := t.newest[key]
+	old, had := t.newest[key]
+	if t.size != nil {
+		if had {
+			t.held.add(-t.size(key, old))
+		}
+		if to.ok {
+			t.held.add(t.size(key, to.value))
+		}
+	}
 	if to.ok {
 		t.newest[key] = to.value
 	} else {

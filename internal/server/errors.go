@@ -60,6 +60,7 @@ var sentinels = []struct {
 	{group.ErrNonEmptyGroup, kerr.NonEmptyGroup},
 	{group.ErrNotCoordinator, kerr.NotCoordinator},
 	{group.ErrOffsetMetadataTooLarge, kerr.OffsetMetadataTooLarge},
+	{group.ErrInvalidCommitOffsetSize, kerr.InvalidCommitOffsetSize},
 	{group.ErrRebalanceInProgress, kerr.RebalanceInProgress},
 	{group.ErrUnknownMemberID, kerr.UnknownMemberID},
 	{group.ErrUnknownServer, kerr.UnknownServerError},
