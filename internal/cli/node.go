@@ -129,7 +129,7 @@ func (n *node) listen() error {
 	opts := server.Options{
 		Logger: n.logger, ClusterID: n.plan.ClusterID, NodeID: n.id, Features: n.features, Authorizer: n.authorizer,
 		MaxRequest: n.config.Int("socket.request.max.bytes"), RequestMemory: n.config.Long("queued.max.request.bytes"),
-		MaxIdle: n.config.Duration("connections.max.idle.ms"), MaxConnections: orNever(n.config.Int("max.connections")),
+		MaxIdle: n.config.Duration("connections.max.idle.ms"), WriteTimeout: writeTimeout(n.config.Duration("connections.max.idle.ms")), MaxConnections: orNever(n.config.Int("max.connections")),
 		MaxConnectionsPerIP: orNever(n.config.Int("max.connections.per.ip")), MaxConnectionsPerIPOverrides: overrides,
 	}
 	if n.config.HasRole("broker") {
@@ -558,6 +558,15 @@ func newMemberUUID() string {
 	_, _ = rand.Read(b[:]) // it does not fail
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// writeTimeout is how long a client may take nothing of an answer: 30 seconds, or less where a connection may not be
+// idle for as long.
+func writeTimeout(idle time.Duration) time.Duration {
+	if idle <= 0 {
+		return 0 // the server's own
+	}
+	return min(idle, 30*time.Second)
 }
 
 // orNever turns a configured zero into "none": parts take zero for their default.

@@ -28,7 +28,7 @@ var coreDefs = []Def{
 	{Name: "num.io.threads", Type: Int, Default: new("8"), Check: atLeast(1), Scope: ClusterWide, Accepted: true, Doc: "Threads for requests; Go's scheduler decides here."},
 	{Name: "num.network.threads", Type: Int, Default: new("3"), Check: atLeast(1), Scope: ClusterWide, Accepted: true, Doc: "Threads for connections; Go's scheduler decides here."},
 	{Name: "process.roles", Type: List, Default: new("broker,controller"), Check: oneOf("broker", "controller"), Doc: "What this node is: broker, controller, or both. Stele's default is both."},
-	{Name: "queued.max.request.bytes", Type: Long, Default: new("-1"), Doc: "Bytes of requests held at once; -1 leaves it to Stele's own memory budget."},
+	{Name: "queued.max.request.bytes", Type: Long, Default: new("-1"), Doc: "Bytes of requests held at once, those that wait for records counted apart, and of long answers that are being sent; -1 leaves it to Stele's own memory budget of 64 MiB."},
 	{Name: "queued.max.requests", Type: Int, Default: new("500"), Check: atLeast(1), Accepted: true, Doc: "Requests waiting at once before connections are no longer read."},
 	{Name: "request.timeout.ms", Type: Int, Default: new("30000"), Doc: "Longest wait for an answer to a request that this node sends."},
 	{Name: "unclean.leader.election.enable", Type: Boolean, Default: new("false"), Scope: ClusterWide, Doc: "Default of the topic setting unclean.leader.election.enable."},

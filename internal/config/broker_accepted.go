@@ -29,6 +29,7 @@ var acceptedDefs = []Def{
 	{Name: "group.streams.rack.aware.assignment.tags", Type: List, Default: new(""), Accepted: true, Doc: "Setting of streams groups."},
 	{Name: "group.streams.topology.description.plugin.class", Type: Class, Accepted: true, Doc: "Setting of streams groups."},
 	{Name: "max.decompressed.message.bytes", Type: Int, Default: new("2147483639"), Scope: ClusterWide, Doc: "Default of the topic setting max.decompressed.message.bytes."},
+	{Name: "max.incremental.fetch.session.cache.bytes", Type: Int, Default: new("50331648"), Check: atLeast(0), Doc: "Stele's own: memory of all fetch sessions; a fetch that finds no room is served without a session."},
 	{Name: "max.incremental.fetch.session.cache.slots", Type: Int, Default: new("1000"), Doc: "Fetch sessions kept at once."},
 	{Name: "sasl.client.callback.handler.class", Type: Class, Accepted: true, Doc: "Setting of Kafka's OAuth and login classes; not used."},
 	{Name: "sasl.login.callback.handler.class", Type: Class, Accepted: true, Doc: "Setting of Kafka's OAuth and login classes; not used."},

@@ -54,6 +54,7 @@ type Request struct {
 	body   *wire.Buffer
 	grant  Grant
 	parked int64 // bytes, of the budget's
+	turn   bool  // to make a large answer
 	resp   Response
 	ran    bool // Handle has been called already
 }
@@ -104,6 +105,7 @@ func (r *Request) Park(n int64) bool {
 // done lets go of all that the request has held.
 func (r *Request) done() {
 	r.ReleaseBody()
+	r.endTurn()
 	if r.parked > 0 {
 		r.conn.srv.budget.unpark(r.parked)
 		r.parked = 0

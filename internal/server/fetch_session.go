@@ -73,15 +73,12 @@ type sessionPartition struct {
 	sent   sentState
 }
 
-const (
-	// maxSessionMemory bounds what all sessions take: whoever finds no room is served without a session.
-	maxSessionMemory = 48 << 20
-	// partitionMemory is about what a session keeps of one partition, its topic's name left out.
-	partitionMemory = 256
-)
+// partitionMemory is about what a session keeps of one partition, its topic's name left out.
+const partitionMemory = 256
 
 // fetchSessions holds the sessions of this broker, at most slots of them
-// (max.incremental.fetch.session.cache.slots) in maxMemory bytes. Safe for concurrent use.
+// (max.incremental.fetch.session.cache.slots) in maxMemory bytes (max.incremental.fetch.session.cache.bytes): whoever
+// finds no room is served without a session. Safe for concurrent use.
 type fetchSessions struct {
 	slots      int
 	maxMemory  int
@@ -94,8 +91,8 @@ type fetchSessions struct {
 	evicted  int // sessions that made room for others, ever
 }
 
-func newFetchSessions(slots int, now func() time.Time) *fetchSessions {
-	return &fetchSessions{slots: slots, maxMemory: maxSessionMemory, evictAfter: 2 * time.Minute, now: now, sessions: map[int32]*fetchSession{}}
+func newFetchSessions(slots, maxMemory int, now func() time.Time) *fetchSessions {
+	return &fetchSessions{slots: slots, maxMemory: maxMemory, evictAfter: 2 * time.Minute, now: now, sessions: map[int32]*fetchSession{}}
 }
 
 // fetchContext is one fetch on its way: what to read, and how to put the answer.

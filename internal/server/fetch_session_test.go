@@ -51,7 +51,7 @@ func alive(c *fetchSessions, id int32) bool {
 func TestFetchSessionEviction(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	c := newFetchSessions(2, func() time.Time { return now })
+	c := newFetchSessions(2, 48<<20, func() time.Time { return now })
 	small, large := open(t, c, -1, 1), open(t, c, -1, 5)
 	if small == 0 || large == 0 || small == large {
 		t.Fatalf("ids %d and %d", small, large)
@@ -90,10 +90,10 @@ func TestFetchSessionEviction(t *testing.T) {
 // ask for a new one.
 func TestFetchSessionSlotsAndEpochs(t *testing.T) {
 	t.Parallel()
-	if id := open(t, newFetchSessions(0, time.Now), -1, 1); id != 0 {
+	if id := open(t, newFetchSessions(0, 48<<20, time.Now), -1, 1); id != 0 {
 		t.Errorf("session %d without a slot", id)
 	}
-	c := newFetchSessions(10, time.Now)
+	c := newFetchSessions(10, 48<<20, time.Now)
 	id := open(t, c, -1, 1)
 	c.sessions[id].epoch = math.MaxInt32
 	for _, epoch := range []int32{math.MaxInt32, 1, 2} {
@@ -110,7 +110,7 @@ func TestFetchSessionSlotsAndEpochs(t *testing.T) {
 // error or a redirection, each time these are there, and not when nothing is new.
 func TestFetchSessionAnswersWhatChanged(t *testing.T) {
 	t.Parallel()
-	c := newFetchSessions(10, time.Now)
+	c := newFetchSessions(10, 48<<20, time.Now)
 	id := open(t, c, -1, 1)
 	key := fetchKey{topicID: [16]byte{1}}
 	base := fetched{key: key, highWatermark: 5}
@@ -147,7 +147,7 @@ func TestFetchSessionAnswersWhatChanged(t *testing.T) {
 func TestFetchSessionsAreBoundedInMemory(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	c := newFetchSessions(100, func() time.Time { return now })
+	c := newFetchSessions(100, 48<<20, func() time.Time { return now })
 	c.maxMemory = 10 * partitionMemory
 	first, second := open(t, c, -1, 4), open(t, c, -1, 4)
 	if first == 0 || second == 0 {

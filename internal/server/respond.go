@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sys/unix"
 
 	"github.com/stelelog/stele/internal/wire"
@@ -28,6 +27,9 @@ func (c *conn) write(r *Request, resp Response) error {
 		buf := wire.NewBuffer(0)
 		buf.B = appendAnswer(buf.B, r, resp.msg)
 		defer buf.Release()
+		if r.turn {
+			return c.writeInTurn(r, buf.B)
+		}
 		return c.writeBytes(buf.B)
 	case resp.segments != nil:
 		defer resp.segments.Release()
@@ -45,16 +47,6 @@ func (c *conn) write(r *Request, resp Response) error {
 		}
 	}
 	return nil
-}
-
-// appendAnswer appends the frame of an answer.
-func appendAnswer(b []byte, r *Request, msg kmsg.Response) []byte {
-	if r.Key != wire.KeyApiVersions {
-		msg.SetVersion(r.Version)
-	}
-	return wire.AppendFrame(b, func(b []byte) []byte {
-		return msg.AppendTo(wire.AppendResponseHeader(b, r.Key, r.CorrelationID, msg.IsFlexible()))
-	})
 }
 
 // writeBySoon makes writes fail at about WriteTimeout from now.

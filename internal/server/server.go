@@ -92,6 +92,7 @@ type Server struct {
 	opts    Options
 	log     *slog.Logger
 	budget  *Budget
+	answers *answers
 	metrics *metrics
 	lines   connLines
 
@@ -116,6 +117,7 @@ func New(o Options) *Server {
 	}
 	s.log = s.opts.Logger
 	s.budget = NewBudget(s.opts.RequestMemory)
+	s.answers = newAnswers(s.opts.RequestMemory)
 	s.metrics = newMetrics()
 	s.opts.Handlers = append([]Handler{s.apiVersions()}, s.opts.Handlers...)
 	s.handlersFor(wire.ScopeBroker)
