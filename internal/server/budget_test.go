@@ -3,7 +3,9 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"math/rand/v2"
+	"net"
 	"reflect"
 	"runtime"
 	"sync"
@@ -248,4 +250,46 @@ func TestWhatWaitsLeavesTheBudgetToOthers(t *testing.T) {
 	if !b.park(1) {
 		t.Error("what has gone still counts")
 	}
+}
+
+// Long answers that nobody reads take so much memory and no more: who does not read is cut off when others wait, and
+// those are served; what the answers were made of does not stay.
+func TestUnreadAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	const size = 16 << 20 // more than sockets hold
+	topic := string(make([]byte, size))
+	s, addr := start(t, Options{RequestMemory: 64 << 20, Handlers: []Handler{metadataHandler(func(r *Request) Response {
+		if err := r.takeTurn(); err != nil {
+			return CloseConnection(err)
+		}
+		resp := r.Msg.ResponseKind().(*kmsg.MetadataResponse)
+		resp.Topics = []kmsg.MetadataResponseTopic{{Topic: &topic}}
+		return Reply(resp)
+	})}})
+	var deaf []*rawClient
+	for range 12 {
+		c := dialRaw(t, addr)
+		if err := c.Conn.(*net.TCPConn).SetReadBuffer(4096); err != nil {
+			t.Fatal(err)
+		}
+		req := metadataRequest()
+		req.Version = 12 // a length of 16 MB fits a compact string
+		c.send(frame(req, 1))
+		deaf = append(deaf, c)
+	}
+	waitFor(t, "the memory for answers to be taken", func() bool { return s.answers.sending.Used() >= 2*size })
+	if used := s.answers.sending.Used(); used > 64<<20 {
+		t.Errorf("%d bytes are taken", used)
+	}
+	c := dialRaw(t, addr)
+	req := metadataRequest()
+	req.Version = 12
+	c.send(frame(req, 2))
+	if n, err := io.CopyN(io.Discard, c.r, size); err != nil {
+		t.Errorf("the one who reads got %d bytes: %v", n, err)
+	}
+	for _, c := range deaf {
+		c.Close()
+	}
+	waitFor(t, "the memory to be given back", func() bool { return s.answers.sending.Used() == 0 && len(s.answers.turns) == 0 })
 }

@@ -21,6 +21,10 @@ import (
 	"github.com/stelelog/stele/internal/record"
 )
 
+// harmed is the 99th percentile of a write and its read from which on another client was not let alone. It is no
+// figure of merit: these tests share their two cores with the attack.
+const harmed = 3 * time.Second
+
 // An attack is what many clients do at once for a while.
 type attack struct {
 	name  string
@@ -34,7 +38,8 @@ type attack struct {
 
 // TestFloods: what clients may make a node remember is bounded by settings, and others are served meanwhile.
 func TestFloods(t *testing.T) {
-	n := newNode(t, "group.initial.rebalance.delay.ms=3000", "offsets.topic.num.partitions=4", "num.partitions=1")
+	n := newNode(t, "group.initial.rebalance.delay.ms=3000", "offsets.topic.num.partitions=4", "num.partitions=1",
+		"group.coordinator.max.bytes=33554432", "producer.id.max.count=50000", "max.incremental.fetch.session.cache.bytes=16777216")
 	n.start()
 	n.mustAck("probe", "probe-1")
 	n.createTopic("wide", 50)
@@ -81,7 +86,7 @@ func TestFloods(t *testing.T) {
 			if peak-before > a.most {
 				t.Errorf("%d MB above before, want at most %d", (peak-before)>>20, a.most>>20)
 			}
-			if served.p99 > time.Second {
+			if served.p99 > harmed {
 				t.Errorf("a bystander was harmed: %v\n%s", served, n.log())
 			}
 		})

@@ -25,10 +25,11 @@ if [ $# -gt 0 ]; then
 	exit
 fi
 if [ "$minutes" -lt 2 ]; then
-	case $((seed % 3)) in
+	case $((seed % 4)) in
 	0) turn "$seed" -run TestKillLoop ;;
 	1) turn "$seed" -run TestFullDisk ;;
 	2) turn "$seed" -run 'TestStart|TestMemory' ;;
+	3) turn "$seed" -run 'TestCrowd|TestFloods|TestB058' ;;
 	esac
 	exit
 fi
