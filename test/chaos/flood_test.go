@@ -43,8 +43,8 @@ func TestFloods(t *testing.T) {
 	n.start()
 	n.mustAck("probe", "probe-1")
 	n.createTopic("wide", 50)
-	n.createTopic("large", 1)
-	n.fill("large", 8, 900_000)
+	n.createTopic("pieces", 20)
+	n.fillEach("pieces", 20, 50_000)
 	if _, err := kadm.NewClient(n.client()).CommitOffsets(t.Context(), "first", kadm.OffsetsFromRecords(kgo.Record{Topic: "wide"})); err != nil {
 		t.Fatal(err) // with it there is a topic of offsets
 	}
@@ -54,6 +54,7 @@ func TestFloods(t *testing.T) {
 		{"groups that commit", 20, 4 * time.Second, floodCommit, aboveIdle},
 		{"producer ids", 4, 6 * time.Second, floodProducers, aboveIdle},
 		{"large answers, not read", 50, 4 * time.Second, floodUnread, aboveIdle},
+		{"records, not read", 300, 4 * time.Second, floodUnreadRecords, aboveIdle},
 		{"topics by Metadata", 8, 4 * time.Second, floodTopics, aboveIdle},
 	} {
 		t.Run(a.name, func(t *testing.T) {
@@ -98,6 +99,21 @@ func (n *node) createTopic(topic string, partitions int32) {
 	c := kadm.NewClient(n.client())
 	if _, err := c.CreateTopic(n.t.Context(), partitions, 1, nil, topic); err != nil {
 		n.t.Fatal(err)
+	}
+}
+
+// fillEach writes a record of size random bytes to each partition.
+func (n *node) fillEach(topic string, partitions int32, size int) {
+	n.t.Helper()
+	c := n.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()))
+	value := make([]byte, size)
+	for i := range value {
+		value[i] = byte(rand.Uint32())
+	}
+	for p := range partitions {
+		if err := c.ProduceSync(n.t.Context(), &kgo.Record{Topic: topic, Partition: p, Value: value}).FirstErr(); err != nil {
+			n.t.Fatal(err)
+		}
 	}
 }
 
@@ -244,6 +260,25 @@ func floodUnread(n *node, turn int64) error {
 		return err
 	}
 	time.Sleep(2 * time.Second)
+	return c.Close()
+}
+
+// floodUnreadRecords asks for a MB in small pieces, which are copied, and reads none of it.
+func floodUnreadRecords(n *node, turn int64) error {
+	req := kmsg.NewPtrFetchRequest()
+	req.Version, req.MinBytes, req.MaxBytes, req.SessionEpoch = 12, 1, 2<<20, -1
+	topic := kmsg.FetchRequestTopic{Topic: "pieces"}
+	for p := range int32(20) {
+		part := kmsg.NewFetchRequestTopicPartition()
+		part.Partition, part.PartitionMaxBytes = p, 60_000
+		topic.Partitions = append(topic.Partitions, part)
+	}
+	req.Topics = append(req.Topics, topic)
+	c, err := n.send(frameOf(req))
+	if err != nil {
+		return err
+	}
+	time.Sleep(3 * time.Second)
 	return c.Close()
 }
 
