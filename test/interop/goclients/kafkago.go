@@ -144,7 +144,7 @@ func (s segmentio) consume(r request) ([]record, error) {
 
 func segmentioReader(r request) *kafka.Reader {
 	return kafka.NewReader(kafka.ReaderConfig{Brokers: []string{r.Bootstrap}, GroupID: r.Group, Topic: r.Topic,
-		StartOffset: kafka.FirstOffset, MaxWait: 200 * time.Millisecond})
+		StartOffset: kafka.FirstOffset, MaxWait: 200 * time.Millisecond, SessionTimeout: 10 * time.Second})
 }
 
 func (segmentio) group(r request) ([]record, error) {
