@@ -92,9 +92,18 @@ func newPython(addr string) (*driver, error) {
 	return d, d.start("/usr/bin/python3", "-B", "python/driver.py")
 }
 
+// start says what the driver is; the first request runs it.
 func (d *driver) start(command ...string) error {
 	d.command = command
-	cmd := exec.Command(command[0], command[1:]...)
+	return nil
+}
+
+// run starts the process unless it runs. It is called with mu held.
+func (d *driver) run() error {
+	if d.cmd != nil {
+		return nil
+	}
+	cmd := exec.Command(d.command[0], d.command[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stderr = clientLog(d.label)
 	in, err := cmd.StdinPipe()
@@ -105,14 +114,28 @@ func (d *driver) start(command ...string) error {
 	if err != nil {
 		return err
 	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
 	d.cmd, d.in, d.out = cmd, in, bufio.NewReaderSize(out, 1<<20)
-	return cmd.Start()
+	return nil
 }
 
 func (d *driver) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.kill()
+}
+
+// kill ends the process; the next request runs a new one. It is called with mu held.
+func (d *driver) kill() {
+	if d.cmd == nil {
+		return
+	}
 	_ = d.in.Close()
 	_ = d.cmd.Process.Kill()
 	_ = d.cmd.Wait()
+	d.cmd = nil
 }
 
 // call asks and waits for the answer. A driver that does not answer in time is replaced by a new one.
@@ -129,15 +152,19 @@ func (d *driver) ask(ctx context.Context, r request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if _, err := d.in.Write(append(line, '\n')); err != nil {
+	if err := d.run(); err != nil {
 		return answer{}, fmt.Errorf("%s driver: %w", d.label, err)
 	}
 	process := d.cmd.Process
 	stop := context.AfterFunc(ctx, func() { _ = process.Kill() })
-	text, err := d.out.ReadBytes('\n')
+	_, err = d.in.Write(append(line, '\n'))
+	var text []byte
+	if err == nil {
+		text, err = d.out.ReadBytes('\n')
+	}
 	if !stop() || err != nil {
-		d.close()
-		return answer{}, errors.Join(fmt.Errorf("%s driver ended: %w", d.label, err), ctx.Err(), d.start(d.command...))
+		d.kill()
+		return answer{}, errors.Join(fmt.Errorf("%s driver ended: %w", d.label, err), ctx.Err())
 	}
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil {
