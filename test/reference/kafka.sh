@@ -13,6 +13,7 @@
 #                                          tools (TopicCommand, ConsoleConsumer, DumpLogSegments, ...)
 #   kafka.sh java [ARG ...]                runs java with the class path and the flags of tools
 #
+# STELE_REFERENCE_POM         another pom.xml, for a class path of other programs of the same release
 # STELE_REFERENCE_CACHE       where the jars go (default ~/.cache/stele-reference)
 # STELE_REFERENCE_CLUSTER_ID  the cluster id that format uses (default: a random one)
 # STELE_REFERENCE_SERVER_JVM  JVM flags of serve (default: small, quick to start); a benchmark sets its own
@@ -20,6 +21,7 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+pom=${STELE_REFERENCE_POM:-$here/pom.xml}
 cache=${STELE_REFERENCE_CACHE:-${HOME:-/root}/.cache/stele-reference}
 tool_jvm=${STELE_REFERENCE_TOOL_JVM:--Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto}
 server_jvm=${STELE_REFERENCE_SERVER_JVM:--Xms96m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto}
@@ -38,7 +40,7 @@ need() {
 lib() {
 	local key dir tmp
 	need java "install a JDK, 17 or newer (Debian: apt-get install openjdk-17-jdk-headless)"
-	key=$(sha256sum "$here/pom.xml" | cut -c1-16)
+	key=$(sha256sum "$pom" | cut -c1-16)
 	dir=$cache/$key
 	if [ ! -d "$dir/lib" ]; then
 		need mvn "install Maven (Debian: apt-get install maven)"
@@ -46,15 +48,15 @@ lib() {
 		(
 			flock 9
 			[ -d "$dir/lib" ] && exit 0
-			echo "kafka.sh: resolving Apache Kafka into $dir (once)" >&2
+			echo "kafka.sh: resolving $pom into $dir (once)" >&2
 			tmp=$(mktemp -d "$cache/resolve.XXXXXX")
 			mkdir -p "$tmp/project"
-			cp "$here/pom.xml" "$tmp/project/"
+			cp "$pom" "$tmp/project/pom.xml"
 			if ! mvn -q -B -f "$tmp/project/pom.xml" dependency:copy-dependencies \
 				-DincludeScope=runtime -DoutputDirectory="$tmp/lib" >"$tmp/mvn.log" 2>&1; then
 				tail -20 "$tmp/mvn.log" >&2
 				rm -rf "$tmp"
-				die "Maven could not resolve test/reference/pom.xml; see above"
+				die "Maven could not resolve $pom; see above"
 			fi
 			mkdir -p "$dir"
 			mv -T "$tmp/lib" "$dir/lib"
@@ -112,7 +114,7 @@ classpath)
 	classpath
 	;;
 version)
-	sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' "$here/pom.xml"
+	sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' "$pom"
 	;;
 format)
 	[ $# -ge 3 ] || die "usage: kafka.sh format DIR PORT CPORT [name=value ...]"
