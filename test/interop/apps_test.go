@@ -25,33 +25,36 @@ import (
 	"github.com/stelelog/stele/test/reference"
 )
 
-// What is built on Kafka's clients: Connect and Streams, of apps/pom.xml.
+// What is built on Kafka's clients: Connect and Streams. Each has a pom.xml in apps.
 
-// appsPom is where kafka.sh finds what to resolve.
-func appsPom() (string, error) {
-	path, err := filepath.Abs("apps/pom.xml")
-	return "STELE_REFERENCE_POM=" + path, err
-}
-
-// appsClasses compiles the programs in apps once and returns a class path with all.
-var appsClasses = sync.OnceValues(func() (string, error) {
+// appClasses resolves the pom.xml of a folder in apps, compiles the programs beside it, and returns a class path with
+// all.
+func appClasses(folder string) (string, error) {
 	script, err := reference.Script()
 	if err != nil {
 		return "", err
 	}
-	pom, err := appsPom()
-	if err != nil {
+	cmd := exec.Command(script, "classpath")
+	if cmd.Env, err = appEnv(folder); err != nil {
 		return "", err
 	}
-	cmd := exec.Command(script, "classpath")
-	cmd.Env = append(os.Environ(), pom)
-	cmd.Stderr = clientLog("apps")
+	cmd.Stderr = clientLog(folder)
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("kafka.sh classpath for apps/pom.xml: %w; see apps.log", err)
+		return "", fmt.Errorf("kafka.sh classpath for %s: %w; see %s.log", folder, err, folder)
 	}
-	return compileJava(strings.TrimSpace(string(out)), "apps/StreamsApp.java")
-})
+	cp := strings.TrimSpace(string(out))
+	programs, err := filepath.Glob(filepath.Join("apps", folder, "*.java"))
+	if err != nil || len(programs) == 0 {
+		return cp, err
+	}
+	return compileJava(cp, programs...)
+}
+
+func appEnv(folder string) ([]string, error) {
+	pom, err := filepath.Abs(filepath.Join("apps", folder, "pom.xml"))
+	return append(os.Environ(), "STELE_REFERENCE_POM="+pom), err
+}
 
 // app is a running application.
 type app struct {
@@ -64,23 +67,18 @@ type app struct {
 	lines []string // of standard output
 }
 
-func startApp(t *testing.T, name string, args ...string) *app {
+// startApp runs a main class with the class path of a folder in apps.
+func startApp(t *testing.T, name, folder, cp string, args ...string) *app {
 	t.Helper()
-	cp, err := appsClasses()
-	if err != nil {
-		t.Fatal(err)
-	}
 	script, err := reference.Script()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pom, err := appsPom()
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := &app{name: name, done: make(chan struct{})}
 	a.cmd = exec.Command(script, append([]string{"java", "-cp", cp}, args...)...)
-	a.cmd.Env = append(os.Environ(), pom)
+	if a.cmd.Env, err = appEnv(folder); err != nil {
+		t.Fatal(err)
+	}
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	a.cmd.Stderr = clientLog(name)
 	out, err := a.cmd.StdoutPipe()
@@ -142,6 +140,10 @@ func (a *app) stop() error {
 // standalone worker. Connect is stopped, lines are added, the broker is stopped and started, and Connect goes on:
 // every line arrives once. The source keeps its position in a file, the sink in its group's offsets.
 func TestConnect(t *testing.T) {
+	cp, err := appClasses("connect")
+	if err != nil {
+		t.Fatal(err)
+	}
 	target := newTarget(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
@@ -193,7 +195,7 @@ topics=lines
 		}
 	}
 	start := func() *app {
-		return startApp(t, "connect", "org.apache.kafka.connect.cli.ConnectStandalone", file("worker.properties"), file("source.properties"),
+		return startApp(t, "connect", "connect", cp, "org.apache.kafka.connect.cli.ConnectStandalone", file("worker.properties"), file("source.properties"),
 			file("sink.properties"))
 	}
 	arrived := func() error {
@@ -244,10 +246,14 @@ topics=lines
 	step("topic", errors.Join(err, expect("records", len(got), written)))
 }
 
-// TestStreams runs the two applications of apps/StreamsApp.java. The counts that come out have to be those of the
+// TestStreams runs the two applications of apps/streams/StreamsApp.java. The counts that come out have to be those of the
 // words that went in: after a clean stop of the application, after one that lost its state directory and restores
 // its store from the changelog, and after a stop of the broker under the running application.
 func TestStreams(t *testing.T) {
+	cp, err := appClasses("streams")
+	if err != nil {
+		t.Fatal(err)
+	}
 	target := newTarget(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
@@ -265,7 +271,7 @@ func TestStreams(t *testing.T) {
 		}
 	}
 	start := func(name, to string) *app {
-		a := startApp(t, name, "StreamsApp", target.Addr(), name, "lines", to, state)
+		a := startApp(t, name, "streams", cp, "StreamsApp", target.Addr(), name, "lines", to, state)
 		step("start-"+name, a.says(ctx, "RUNNING"))
 		return a
 	}

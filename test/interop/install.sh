@@ -37,6 +37,9 @@ fi
 # Resolve Apache Kafka and the clients of other registries now, so that no test waits for them.
 here=$(dirname "${BASH_SOURCE[0]}")
 "$here/../reference/kafka.sh" classpath >/dev/null
+for pom in "$here"/apps/*/pom.xml; do
+	STELE_REFERENCE_POM=$pom "$here/../reference/kafka.sh" classpath >/dev/null
+done
 "$here/node/resolve.sh" >/dev/null
 "$here/python/venv.sh" >/dev/null
 (cd "$here/goclients" && GOFLAGS='' GOWORK=off "${GO:-go}" mod download)
