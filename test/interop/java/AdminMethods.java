@@ -672,7 +672,7 @@ public class AdminMethods {
             get(admin.updateFeatures(Map.of("metadata.version", new FeatureUpdate(level, FeatureUpdate.UpgradeType.UPGRADE)),
                 new UpdateFeaturesOptions().validateOnly(true)).all());
             fails(() -> get(admin.updateFeatures(Map.of("metadata.version", new FeatureUpdate((short) 999, FeatureUpdate.UpgradeType.UPGRADE)),
-                new UpdateFeaturesOptions()).all()), FeatureUpdateFailedException.class);
+                new UpdateFeaturesOptions()).all()), InvalidUpdateVersionException.class);
         });
         row("describeMetadataQuorum", () -> {
             QuorumInfo q = get(admin.describeMetadataQuorum().quorumInfo());
