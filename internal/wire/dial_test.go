@@ -252,7 +252,7 @@ func TestConnGivesUpAPeerThatTakesNothing(t *testing.T) {
 	defer close(gate)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	for range 2 { // the first is read, and has its peer stop reading
+	for tries := 0; ; tries++ { // the first is read, and has its peer stop reading; one that comes too late is not sent
 		failed := make(chan error, 1)
 		go func() {
 			_, err := c.Request(ctx, kmsg.NewPtrHeartbeatRequest())
@@ -266,8 +266,15 @@ func TestConnGivesUpAPeerThatTakesNothing(t *testing.T) {
 		case <-time.After(5 * time.Second):
 			t.Fatal("a request outlived its context")
 		}
+		select {
+		case <-c.Done():
+			return
+		default:
+		}
+		if tries == 100 {
+			t.Fatal("the connection lives on")
+		}
 		ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 	}
-	<-c.Done()
 }
