@@ -40,6 +40,8 @@ func (s *Server) handleApiVersions(r *Request) Response {
 		}
 		r.conn.software, r.conn.softwareVersion = req.ClientSoftwareName, req.ClientSoftwareVersion
 		s.metrics.clientSoftware(req.ClientSoftwareName, req.ClientSoftwareVersion)
+	} else if r.conn.software == "" {
+		s.metrics.clientSoftware("unknown", "unknown") // older clients do not say
 	}
 	if r.Version >= 5 {
 		if code := s.checkDestination(req, r.Scope); code != 0 {

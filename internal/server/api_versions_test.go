@@ -141,6 +141,17 @@ func TestSoftwareNames(t *testing.T) {
 	if n := len(s.Stats().Software); n != 4 {
 		t.Errorf("%d kinds of software are counted: %v", n, s.Stats().Software)
 	}
+	// Clients of older versions do not say what they are; one that has said so on this connection is not counted anew.
+	old := dialRaw(t, addr)
+	for _, conn := range []*rawClient{c, old} {
+		req := kmsg.NewPtrApiVersionsRequest()
+		req.Version = 2
+		conn.send(frame(req, 6))
+		conn.wantAnswer(6)
+	}
+	if n := s.Stats().Software[[2]string{"unknown", "unknown"}]; n != 1 {
+		t.Errorf("%d unknown: %v", n, s.Stats().Software)
+	}
 }
 
 // The census does not grow with what clients make up.

@@ -85,7 +85,7 @@ var (
 	metricAccepted     = catalog.Counter("stele_connections_accepted_total", "Connections accepted, by listener.", "kafka.server:type=socket-server-metrics connection-creation-total")
 	metricRefused      = catalog.Counter("stele_connections_refused_total", "Connections closed at once, by the limit they met.", "")
 	metricRequests     = catalog.Histogram("stele_request_seconds", "Time from a request's last byte in to its answer's last byte out, waiting for records or replication included, by API.", "kafka.network:type=RequestMetrics,name=TotalTimeMs (and RequestsPerSec)")
-	metricSoftware     = catalog.Counter("stele_client_software_total", "Connections by what their clients say they are (KIP-511).", "kafka.server:type=socket-server-metrics connections by clientSoftwareName, clientSoftwareVersion")
+	metricSoftware     = catalog.Counter("stele_client_software_total", "Connections by what their clients say they are (KIP-511); unknown for those that do not.", "kafka.server:type=socket-server-metrics connections by clientSoftwareName, clientSoftwareVersion")
 	metricSessions     = catalog.Gauge("stele_fetch_sessions", "Incremental fetch sessions.", "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions")
 	metricSessionSlots = catalog.Gauge("stele_fetch_session_partitions", "Partitions in them.", "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchPartitionsCached")
 	metricEvicted      = catalog.Counter("stele_fetch_sessions_evicted_total", "Fetch sessions that had to make room for others.", "kafka.server:type=FetchSessionCache,name=IncrementalFetchSessionEvictionsPerSec")
