@@ -243,48 +243,67 @@ func (s *source) head(h *recordHead) string {
 // left. Whenever something is missing or wrong it takes nothing: head and skipBody find out what.
 func (s *source) quick(h *recordHead) (nullKey, ok bool) {
 	b := s.buf[s.r:s.w]
-	length, n := varint(b)
-	if n == 0 || length <= 0 || int(length) > len(b)-n {
+	length, at := tinyVarint(b)
+	if at == 0 {
+		length, at = longVarint(b)
+	}
+	if at == 0 || length <= 0 || int(length) > len(b)-at {
 		return false, false
 	}
-	end := n + int(length)
-	b = b[n+1 : end] // without the attributes, which mean nothing
-	if h.timestampDelta, n = varlong(b); n == 0 {
+	end := at + int(length)
+	b = b[:end]
+	at++ // attributes, which mean nothing
+	n := 0
+	if t, tiny := tinyVarint(b[at:]); tiny > 0 {
+		h.timestampDelta, n = int64(t), tiny
+	} else if h.timestampDelta, n = varlong(b[at:]); n == 0 {
 		return false, false
 	}
-	b = b[n:]
-	if h.offsetDelta, n = varint(b); n == 0 {
+	at += n
+	if h.offsetDelta, n = tinyVarint(b[at:]); n == 0 {
+		if h.offsetDelta, n = longVarint(b[at:]); n == 0 {
+			return false, false
+		}
+	}
+	at += n
+	key, n := tinyVarint(b[at:])
+	if n == 0 {
+		key, n = longVarint(b[at:])
+	}
+	if n == 0 || int(key) > end-at-n {
 		return false, false
 	}
-	b = b[n:]
-	key, n := varint(b)
-	if n == 0 || int(key) > len(b)-n {
+	at += n + max(int(key), 0)
+	value, n := tinyVarint(b[at:])
+	if n == 0 {
+		value, n = longVarint(b[at:])
+	}
+	if n == 0 || int(value) > end-at-n {
 		return false, false
 	}
-	b = b[n+max(int(key), 0):]
-	value, n := varint(b)
-	if n == 0 || int(value) > len(b)-n {
-		return false, false
+	at += n + max(int(value), 0)
+	if at == end-1 && b[at] == 0 { // no headers
+		s.r += end
+		return key < 0, true
 	}
-	b = b[n+max(int(value), 0):]
-	headers, n := varint(b)
+	headers, n := varint(b[at:])
 	if n == 0 || headers < 0 || headers > maxHeaders {
 		return false, false
 	}
-	b = b[n:]
+	at += n
 	for range headers {
-		key, n := varint(b)
-		if n == 0 || key < 0 || int(key) > len(b)-n {
+		key, n := varint(b[at:])
+		if n == 0 || key < 0 || int(key) > end-at-n {
 			return false, false
 		}
-		b = b[n+int(key):]
-		value, n := varint(b)
-		if n == 0 || int(value) > len(b)-n {
+		at += n + int(key)
+		value, n := varint(b[at:])
+		if n == 0 || int(value) > end-at-n {
 			return false, false
 		}
-		b = b[n+max(int(value), 0):]
+		at += n + max(int(value), 0)
 	}
-	if len(b) != 0 {
+	if at != end {
 		return false, false
 	}
 	s.r += end

@@ -18,6 +18,14 @@ func varint(b []byte) (int32, int) {
 	return longVarint(b)
 }
 
+// tinyVarint reads a varint of one byte; 0 bytes when it is none. Unlike varint it is small enough to be inlined.
+func tinyVarint(b []byte) (int32, int) {
+	if len(b) > 0 && b[0] < 0x80 {
+		return int32(b[0]>>1) ^ -int32(b[0]&1), 1
+	}
+	return 0, 0
+}
+
 // longVarint is varint where one byte is not all.
 func longVarint(b []byte) (int32, int) {
 	if len(b) > 1 && b[0] >= 0x80 && b[1] < 0x80 { // the length of a record of some hundred bytes
