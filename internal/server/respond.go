@@ -33,7 +33,6 @@ func (c *conn) write(r *Request, resp Response) error {
 		return c.writeBytes(buf.B)
 	case resp.segments != nil:
 		defer resp.segments.Release()
-		readAhead(resp.segments.List)
 		for _, s := range resp.segments.List {
 			var err error
 			if s.Bytes != nil {
