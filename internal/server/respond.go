@@ -15,7 +15,10 @@ import (
 
 // writeStep is how many bytes a write or sendfile is asked to move before its deadline is set anew: a
 // slow reader is served as long as it reads, one that has stopped is cut off.
-const writeStep = 256 << 10
+const writeStep = 1 << 20
+
+// copyStep is how many bytes of a file that sendfile cannot take are read at a time.
+const copyStep = 256 << 10
 
 // write sends the answer of a request, if it has one, and lets go of what the answer holds.
 func (c *conn) write(r *Request, resp Response) error {
@@ -81,10 +84,10 @@ func (c *conn) writeRange(r wire.FileRange) error {
 	if lent && isTCP {
 		return c.sendfile(tcp, file, r)
 	}
-	buf := wire.NewBuffer(min(r.Length, writeStep))
+	buf := wire.NewBuffer(min(r.Length, copyStep))
 	defer buf.Release()
 	for r.Length > 0 {
-		part := buf.B[:min(r.Length, writeStep)]
+		part := buf.B[:min(r.Length, copyStep)]
 		n, err := r.File.ReadAt(part, r.Position)
 		if n < len(part) {
 			if err == nil {
