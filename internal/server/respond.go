@@ -13,12 +13,12 @@ import (
 	"github.com/stelelog/stele/internal/wire"
 )
 
-// writeStep is how many bytes a write or sendfile is asked to move before its deadline is set anew: a
+// writeStep is how many bytes a write is asked to move before its deadline is set anew: a
 // slow reader is served as long as it reads, one that has stopped is cut off.
-const writeStep = 1 << 20
+const writeStep = 256 << 10
 
-// copyStep is how many bytes of a file that sendfile cannot take are read at a time.
-const copyStep = 256 << 10
+// sendfileStep is the same for sendfile, which returns when the socket is full in any case.
+const sendfileStep = 1 << 20
 
 // write sends the answer of a request, if it has one, and lets go of what the answer holds.
 func (c *conn) write(r *Request, resp Response) error {
@@ -84,10 +84,10 @@ func (c *conn) writeRange(r wire.FileRange) error {
 	if lent && isTCP {
 		return c.sendfile(tcp, file, r)
 	}
-	buf := wire.NewBuffer(min(r.Length, copyStep))
+	buf := wire.NewBuffer(min(r.Length, writeStep))
 	defer buf.Release()
 	for r.Length > 0 {
-		part := buf.B[:min(r.Length, copyStep)]
+		part := buf.B[:min(r.Length, writeStep)]
 		n, err := r.File.ReadAt(part, r.Position)
 		if n < len(part) {
 			if err == nil {
@@ -126,7 +126,7 @@ func (c *conn) sendfile(tcp *net.TCPConn, file *os.File, r wire.FileRange) error
 		ctlErr := in.Control(func(src uintptr) {
 			err = out.Write(func(dst uintptr) bool {
 				for {
-					sent, failed = unix.Sendfile(int(dst), int(src), &position, min(left, writeStep))
+					sent, failed = unix.Sendfile(int(dst), int(src), &position, min(left, sendfileStep))
 					if !errors.Is(failed, syscall.EINTR) {
 						break
 					}
