@@ -138,7 +138,7 @@ export default function ({ require, plain, pairs, object, decode, until, sleep, 
           const configEntries = Object.entries(q.configs).map(([name, value]) => ({ name, value }))
           const topic = { topic: q.topic, numPartitions: q.partitions, replicationFactor: 1, configEntries }
           // It tells of a topic that is there already by its answer.
-          if (!(await a.createTopics({ topics: [topic], waitForLeaders: true }))) throw new Error('the topic exists')
+          if (!(await a.createTopics({ topics: [topic], waitForLeaders: false }))) throw new Error('the topic exists')
           return
         }
         case 'list-topics':
