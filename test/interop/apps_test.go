@@ -4,7 +4,6 @@ package interop
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -134,117 +133,6 @@ func (a *app) stop() error {
 		return nil
 	}
 	return a.err
-}
-
-// TestConnect copies a file to a topic and the topic to another file with Kafka Connect's file connectors in a
-// standalone worker. Connect is stopped, lines are added, the broker is stopped and started, and Connect goes on:
-// every line arrives once. The source keeps its position in a file, the sink in its group's offsets.
-func TestConnect(t *testing.T) {
-	cp, err := appClasses("connect")
-	if err != nil {
-		t.Fatal(err)
-	}
-	target := newTarget(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	dir := t.TempDir()
-	if err := createTopic(ctx, target.Addr(), "lines", 1, nil); err != nil {
-		t.Fatal(err)
-	}
-	port, err := reference.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := func(name string) string { return filepath.Join(dir, name) }
-	for name, text := range map[string]string{
-		"worker.properties": fmt.Sprintf(`bootstrap.servers=%s
-key.converter=org.apache.kafka.connect.storage.StringConverter
-value.converter=org.apache.kafka.connect.storage.StringConverter
-offset.storage.file.filename=%s
-offset.flush.interval.ms=500
-listeners=http://127.0.0.1:%d
-`, target.Addr(), file("offsets"), port),
-		"source.properties": fmt.Sprintf(`name=source
-connector.class=org.apache.kafka.connect.file.FileStreamSourceConnector
-tasks.max=1
-file=%s
-topic=lines
-`, file("in.txt")),
-		"sink.properties": fmt.Sprintf(`name=sink
-connector.class=org.apache.kafka.connect.file.FileStreamSinkConnector
-tasks.max=1
-file=%s
-topics=lines
-`, file("out.txt")),
-	} {
-		if err := os.WriteFile(file(name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	written := 0
-	write := func(lines int) {
-		t.Helper()
-		f, err := os.OpenFile(file("in.txt"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		for range lines {
-			// ASCII alone: the source counts characters and, after a restart, skips as many bytes.
-			fmt.Fprintf(f, "line %d of a file\n", written)
-			written++
-		}
-	}
-	start := func() *app {
-		return startApp(t, "connect", "connect", cp, "org.apache.kafka.connect.cli.ConnectStandalone", file("worker.properties"), file("source.properties"),
-			file("sink.properties"))
-	}
-	arrived := func() error {
-		short, cancel := context.WithTimeout(ctx, 60*time.Second)
-		defer cancel()
-		return eventually(short, func() error {
-			in, err := os.ReadFile(file("in.txt"))
-			if err != nil {
-				return err
-			}
-			out, err := os.ReadFile(file("out.txt"))
-			if err != nil {
-				return err
-			}
-			if !bytes.Equal(in, out) {
-				return mismatch(fmt.Sprintf("%d lines went in, %d came out", bytes.Count(in, []byte("\n")), bytes.Count(out, []byte("\n"))))
-			}
-			return nil
-		})
-	}
-	step := func(name string, err error) {
-		t.Helper()
-		results.add("kafka-connect", name, err == nil)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-	}
-
-	write(500)
-	worker := start()
-	step("file-to-file", arrived())
-	write(500)
-	step("as-it-grows", arrived())
-	step("stop", worker.stop())
-
-	// What the sink has committed is what arrived.
-	s := suite{target: target}
-	at, err := s.committed(ctx, "connect-sink", "lines", 0)
-	step("committed", errors.Join(err, expect("offset", at, int64(written))))
-	write(500)
-	if err := errors.Join(target.Stop(), target.Start(ctx)); err != nil {
-		t.Fatal(err)
-	}
-	worker = start()
-	step("after-restart", arrived())
-	step("stop-again", worker.stop())
-	got, err := (franz{target.Addr()}).consume(ctx, query{topic: "lines"})
-	step("topic", errors.Join(err, expect("records", len(got), written)))
 }
 
 // TestStreams runs the two applications of apps/streams/StreamsApp.java. The counts that come out have to be those of the
