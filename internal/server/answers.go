@@ -14,6 +14,13 @@ import (
 // largeAnswer is the size in bytes from which an answer counts while it is being sent.
 const largeAnswer = 64 << 10
 
+// unreadStall is how long an answer may go unread while others wait for the memory that it takes, and unreadCheck how
+// often that is looked at.
+const (
+	unreadStall = time.Second
+	unreadCheck = 250 * time.Millisecond
+)
+
 var errUnread = errors.New("answer was not read while others waited for its memory")
 
 // answers bounds the memory of answers that may be long: descriptions of topics, configurations, groups. A small
@@ -74,7 +81,7 @@ func (c *conn) writeInTurn(r *Request, b []byte) error {
 	r.endTurn()
 	c.writeUntil = time.Time{} // it is not true any more
 	for since := time.Now(); len(b) > 0; {
-		if err := c.nc.SetWriteDeadline(time.Now().Add(min(bodyStall, c.srv.opts.WriteTimeout))); err != nil {
+		if err := c.nc.SetWriteDeadline(time.Now().Add(min(unreadCheck, c.srv.opts.WriteTimeout))); err != nil {
 			return err
 		}
 		n, err := c.nc.Write(b[:min(len(b), writeStep)])
@@ -85,7 +92,7 @@ func (c *conn) writeInTurn(r *Request, b []byte) error {
 		case err == nil:
 		case !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(since) >= c.srv.opts.WriteTimeout:
 			return err
-		case n == 0 && grant.Contended():
+		case time.Since(since) >= unreadStall && grant.Contended():
 			return errUnread
 		}
 	}

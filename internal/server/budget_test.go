@@ -267,7 +267,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 		return Reply(resp)
 	})}})
 	var deaf []*rawClient
-	for range 12 {
+	for range 8 {
 		c := dialRaw(t, addr)
 		if err := c.Conn.(*net.TCPConn).SetReadBuffer(4096); err != nil {
 			t.Fatal(err)
