@@ -8,6 +8,7 @@ import (
 	"net"
 	"reflect"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -53,11 +54,8 @@ func TestBudgetIsFair(t *testing.T) {
 	}
 	small.Release()
 	cancel()
-	if got := <-order; got != "first gave up" {
-		t.Fatalf("got %q", got)
-	}
-	if got := <-order; got != "second" {
-		t.Fatalf("got %q", got)
+	if got := []string{<-order, <-order}; !slices.Contains(got, "first gave up") || !slices.Contains(got, "second") {
+		t.Fatalf("got %q", got) // which of them says so first is not up to the budget
 	}
 	queue(t.Context(), "third", 3<<20)
 	held.Release()
