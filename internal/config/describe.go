@@ -77,9 +77,11 @@ func (l Layers) synonyms(names []string, sensitive bool) []Synonym {
 			}
 		}
 	}
-	// Only the first name shows its default: the others stand in for it when they are set.
-	if d := brokerTable.byName[names[0]]; d != nil && d.Default != nil {
-		add(names[0], *d.Default, Default)
+	// The defaults of other names stand behind what was given; alone they show only behind the first name's own.
+	for i, name := range names {
+		if d := brokerTable.byName[name]; d != nil && d.Default != nil && (i == 0 || len(out) > 0) {
+			add(name, *d.Default, Default)
+		}
 	}
 	return out
 }

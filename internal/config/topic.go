@@ -1,6 +1,9 @@
 package config
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 const (
 	maxInt  = "2147483647"
@@ -123,11 +126,8 @@ func ValidateTopic(overrides map[string]string) error {
 	if num("min.compaction.lag.ms") > num("max.compaction.lag.ms") {
 		return &CrossError{"min.compaction.lag.ms", get("min.compaction.lag.ms"), "must not be above max.compaction.lag.ms (" + get("max.compaction.lag.ms") + ")"}
 	}
-	if local, total := num("local.retention.ms"), num("retention.ms"); local != -2 && total != -1 && (local == -1 || local > total) {
-		return &CrossError{"local.retention.ms", get("local.retention.ms"), "must not be above retention.ms (" + get("retention.ms") + ")"}
-	}
-	if local, total := num("local.retention.bytes"), num("retention.bytes"); local != -2 && total != -1 && (local == -1 || local > total) {
-		return &CrossError{"local.retention.bytes", get("local.retention.bytes"), "must not be above retention.bytes (" + get("retention.bytes") + ")"}
+	if remote, err := strconv.ParseBool(strings.ToLower(strings.TrimSpace(get("remote.storage.enable")))); err == nil && remote {
+		return &CrossError{"remote.storage.enable", get("remote.storage.enable"), "older segments cannot be kept in remote storage here"}
 	}
 	return nil
 }

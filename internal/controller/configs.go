@@ -108,6 +108,9 @@ func (o *op) checkResource(r metadata.ConfigResource, times int) *Error {
 	}
 	switch r.Type {
 	case metadata.ResourceTopic:
+		if r.Name == "" {
+			return faultf(ErrInvalidRequest, "Default topic resources are not allowed.")
+		}
 		if wrong := ValidTopicName(r.Name); wrong != "" {
 			return faultf(ErrInvalidTopic, "%s", wrong)
 		}

@@ -391,7 +391,7 @@ func (o *op) growOne(t *kmsg.CreatePartitionsRequestTopic) *Error {
 		return faultf(ErrInvalidPartitions, "Topic %s has %d partitions, %d were asked for", t.Topic, now, t.Count)
 	case more > MaxRecordsPerRequest:
 		return faultf(ErrInvalidPartitions, "%d partitions cannot be added at once", more)
-	case len(t.Assignment) > 0 && len(t.Assignment) != more:
+	case t.Assignment != nil && len(t.Assignment) != more:
 		return faultf(ErrInvalidReplicaAssignment, "%d partitions are to be added, but %d assignments are given", more, len(t.Assignment))
 	}
 	first, _ := topic.Partition(0)

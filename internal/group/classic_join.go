@@ -187,14 +187,12 @@ func (s *Shard) addPending(now time.Time, g *classicGroup, id string, session ti
 		s.completeIfAllJoined(now, g, fx)
 	}
 	g.pending[id] = p
-	g.held.add(p.size())
 	s.soft.timers.set(&p.expiry, now.Add(session))
 }
 
 func (s *Shard) removePending(g *classicGroup, p *pendingMember) {
 	s.soft.timers.stop(&p.expiry)
 	delete(g.pending, p.id)
-	g.held.add(-p.size())
 }
 
 // addMember adds a new member and parks its join.

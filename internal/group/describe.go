@@ -29,9 +29,6 @@ type DescribedMember struct {
 
 // DescribeGroup shows a classic group as it is now. It may be answered at once.
 func (s *Shard) DescribeGroup(now time.Time, id string) DescribedGroup {
-	if id == "" {
-		return DescribedGroup{Group: id, Err: ErrInvalidGroupID}
-	}
 	g := s.group(now, id)
 	if g == nil {
 		if s.simpleGroup(id) {
@@ -155,8 +152,6 @@ func (s *Shard) DeleteGroup(now time.Time, to ReplyTo, id string) Effects {
 	reply := &DeleteReply{Group: id}
 	g := s.group(now, id)
 	switch {
-	case id == "":
-		reply.Err = ErrInvalidGroupID
 	case g == nil && !s.replicated.hasOffsets(id):
 		reply.Err = ErrGroupIDNotFound
 	case g != nil && g.state != Empty:

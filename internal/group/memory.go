@@ -23,7 +23,6 @@ func (m *Memory) Bytes() int64 { return m.n.Load() }
 const (
 	groupSize    = 1024
 	memberSize   = 768
-	pendingSize  = 256
 	protocolSize = 64
 	offsetSize   = 256
 )
@@ -58,8 +57,6 @@ func (g *classicGroup) count(m *member) {
 	g.held.add(n - m.counted)
 	m.counted = n
 }
-
-func (p *pendingMember) size() int64 { return int64(pendingSize + 2*len(p.id)) }
 
 func (g *classicGroup) uncount(m *member) {
 	g.held.add(-m.counted)

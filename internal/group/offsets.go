@@ -116,9 +116,6 @@ func utf16Len(s string) int {
 // checkCommitter decides whether the commit comes from the group as it is now. A commit of a member, not in
 // a transaction, keeps its session.
 func (s *Shard) checkCommitter(now time.Time, c committer) error {
-	if c.group == "" {
-		return ErrInvalidGroupID
-	}
 	g := s.group(now, c.group)
 	if g == nil && !s.replicated.hasOffsets(c.group) {
 		if c.generation >= 0 {

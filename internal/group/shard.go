@@ -196,9 +196,6 @@ func (s *Shard) Unload() Effects {
 			m.answerJoin(joinError(ErrNotCoordinator, m.id), &fx)
 			m.answerSync(syncError(ErrNotCoordinator), &fx)
 		}
-		for _, p := range g.pending {
-			s.held.add(-p.size())
-		}
 		g.state = Dead
 	}
 	s.soft = softState{
@@ -259,7 +256,6 @@ func (s *Shard) forget(g *classicGroup) {
 		s.soft.timers.stop(&m.session)
 	}
 	for _, p := range g.pending {
-		s.held.add(-p.size())
 		s.soft.timers.stop(&p.expiry)
 	}
 	s.soft.timers.stop(&g.joinTimer)

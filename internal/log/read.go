@@ -273,7 +273,11 @@ func (v *View) MaxTimestamp(bound int64) (f Found, ok bool, err error) {
 		}
 	}
 	if best < 0 {
-		return Found{}, false, nil
+		// No record has a timestamp: as in Kafka, the first of those without is the answer.
+		if v.EndOffset <= v.LogStartOffset {
+			return Found{}, false, nil
+		}
+		best, largest = v.list.find(v.LogStartOffset), timestampOffset{record.NoTimestamp, v.LogStartOffset}
 	}
 	b, ok, err := v.locate(best, largest.offset)
 	if err != nil || !ok {

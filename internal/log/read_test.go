@@ -248,7 +248,8 @@ func TestS048_by_time(t *testing.T) {
 	}
 }
 
-// Records without timestamps are never found by time; for retention their file's time counts.
+// Records without timestamps are never found by time, and the first of them is the newest when there are no others; for
+// retention their file's time counts.
 func TestS049_no_timestamps(t *testing.T) {
 	t.Parallel()
 	x := newTester(t, Config{SegmentBytes: 200, RetentionMs: 1000}).open()
@@ -259,8 +260,8 @@ func TestS049_no_timestamps(t *testing.T) {
 	if _, ok, err := v.OffsetForTime(0, 4); ok || err != nil {
 		t.Errorf("by time 0: %v %v", ok, err)
 	}
-	if _, ok, err := v.MaxTimestamp(4); ok || err != nil {
-		t.Errorf("largest: %v %v", ok, err)
+	if f, ok, err := v.MaxTimestamp(4); !ok || err != nil || f.Offset != 0 || f.Timestamp != record.NoTimestamp {
+		t.Errorf("largest: %+v %v %v", f, ok, err)
 	}
 	v.Release()
 	if n := must(x.log.Retain(x.now)); n != 0 {

@@ -17,30 +17,48 @@ func (h *Host) DescribeQuorum(ctx context.Context, req *kmsg.DescribeQuorumReque
 		return nil, err
 	}
 	status := h.board.get()
+	// A request is about the one partition and nothing else, or none of it is answered.
+	about := len(req.Topics) == 1 && req.Topics[0].Topic == TopicName && len(req.Topics[0].Partitions) == 1 && req.Topics[0].Partitions[0].Partition == 0
 	for _, t := range req.Topics {
 		topic := kmsg.NewDescribeQuorumResponseTopic()
 		topic.Topic = t.Topic
 		for _, p := range t.Partitions {
 			part := kmsg.NewDescribeQuorumResponseTopicPartition()
-			part.Partition, part.LeaderID, part.HighWatermark = p.Partition, -1, -1
+			part.Partition = p.Partition
 			switch {
-			case t.Topic != TopicName || p.Partition != 0:
+			case !about:
 				part.ErrorCode = h.o.ErrorCode(ErrUnknownTopicOrPartition)
+				part.ErrorMessage = message(req.Version, ErrUnknownTopicOrPartition)
 			case !status.Leading:
 				part.ErrorCode = h.o.ErrorCode(ErrNotLeaderOrFollower)
+				part.ErrorMessage = message(req.Version, ErrNotLeaderOrFollower)
 			default:
 				part.LeaderID, part.LeaderEpoch, part.HighWatermark = status.LeaderID, status.LeaderEpoch, status.HighWatermark
 				part.CurrentVoters = h.describeVoters(status, ends)
 				part.Observers = h.observers.list()
+				part.ErrorMessage = message(req.Version, nil)
 			}
 			topic.Partitions = append(topic.Partitions, part)
 		}
 		resp.Topics = append(resp.Topics, topic)
 	}
-	if req.Version >= 2 {
+	resp.ErrorMessage = message(req.Version, nil)
+	if req.Version >= 2 && about && status.Leading {
 		resp.Nodes = describeNodes(status)
 	}
 	return resp, nil
+}
+
+// message is what goes with an error, from version 2 on; with none it is empty.
+func message(version int16, err error) *string {
+	var text string
+	switch {
+	case version < 2:
+		return nil
+	case err != nil:
+		text = err.Error()
+	}
+	return &text
 }
 
 // voterEnds is the end offset of each voter's log as far as the leader knows it, by raft id.

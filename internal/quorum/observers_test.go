@@ -366,10 +366,10 @@ func TestDescribeQuorum(t *testing.T) {
 		nobody.ReplicaState.ID = -1
 		fetchOne(t, h, nobody)
 
-		describe := func() kmsg.DescribeQuorumResponseTopicPartition {
+		ask := func(names ...string) *kmsg.DescribeQuorumResponse {
 			req := kmsg.NewPtrDescribeQuorumRequest()
 			req.Version = 2
-			for _, name := range []string{TopicName, "a"} {
+			for _, name := range names {
 				topic := kmsg.NewDescribeQuorumRequestTopic()
 				topic.Topic = name
 				topic.Partitions = append(topic.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
@@ -379,7 +379,18 @@ func TestDescribeQuorum(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(resp.Nodes) != 1 || len(resp.Nodes[0].Listeners) != 1 || resp.Topics[1].Partitions[0].ErrorCode != 3 {
+			return resp
+		}
+		// A request about anything else too is not answered.
+		for _, names := range [][]string{{"a"}, {TopicName, "a"}, {TopicName, TopicName}} {
+			resp := ask(names...)
+			if p := resp.Topics[0].Partitions[0]; len(resp.Nodes) != 0 || p.ErrorCode != 3 || p.ErrorMessage == nil || *p.ErrorMessage == "" || p.LeaderID != 0 || p.HighWatermark != 0 || len(p.CurrentVoters) != 0 {
+				t.Errorf("%v: answer %+v", names, resp)
+			}
+		}
+		describe := func() kmsg.DescribeQuorumResponseTopicPartition {
+			resp := ask(TopicName)
+			if len(resp.Nodes) != 1 || len(resp.Nodes[0].Listeners) != 1 || resp.ErrorMessage == nil || *resp.ErrorMessage != "" {
 				t.Errorf("answer %+v", resp)
 			}
 			return resp.Topics[0].Partitions[0]

@@ -2,7 +2,6 @@ package replica
 
 import (
 	"github.com/stelelog/stele/internal/log"
-	"github.com/stelelog/stele/internal/metadata"
 )
 
 // ListOffsetsPartition asks for one offset.
@@ -108,7 +107,7 @@ func (m *Manager) OffsetForLeaderEpoch(queries []EpochQuery) []EpochEnd {
 	for i := range queries {
 		q := &queries[i]
 		out[i] = EpochEnd{Topic: q.Topic, Partition: q.Partition, OffsetAndEpoch: OffsetAndEpoch{Offset: NoOffset, Epoch: NoEpoch}}
-		p, err := m.find(q.Topic, metadata.UUID{}, q.Partition)
+		p, err := m.Partition(q.Topic, q.Partition)
 		if err == nil {
 			out[i].OffsetAndEpoch, err = p.OffsetForLeaderEpoch(q.CurrentLeaderEpoch, q.LeaderEpoch)
 			m.tellEpoch("OffsetForLeaderEpoch", ConsumerID, err)

@@ -191,6 +191,9 @@ func (m *Manager) broker(id int32) (BrokerStatus, bool) {
 // Partition finds a partition hosted here. Errors: *log.StorageError or *log.CorruptError when its log cannot be used,
 // *NotLeaderOrFollowerError when the cluster knows it but it is not here, ErrUnknownTopicOrPartition otherwise.
 func (m *Manager) Partition(topic string, partition int32) (*Partition, error) {
+	if topic == "" {
+		return nil, ErrUnknownTopicOrPartition // and not the topic without an id
+	}
 	return m.find(topic, metadata.UUID{}, partition)
 }
 

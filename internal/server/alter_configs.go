@@ -263,7 +263,7 @@ func (a *brokerAPI) screenBrokerConfig(broker string, ops []configOp) error {
 		}
 		if value, set := after[op.name]; set {
 			if err := def.Validate(value); err != nil {
-				return describe(kerr.InvalidConfig, "%v", err)
+				return describe(kerr.InvalidRequest, "%v", err) // a broker says so of its own settings, unlike the controller of a topic's
 			}
 			if err := a.screenCordoned(op.name, value); err != nil {
 				return err
@@ -312,9 +312,9 @@ func dynamicSetting(name string, clusterWide bool) (*config.Def, error) {
 	case !known:
 		return nil, describe(kerr.InvalidConfig, "Unknown broker config name: %s", name)
 	case def.Scope == config.ReadOnly:
-		return nil, describe(kerr.InvalidConfig, "Cannot update these configs dynamically: %s is read-only and needs a restart of the broker", name)
+		return nil, describe(kerr.InvalidRequest, "Cannot update these configs dynamically: %s is read-only and needs a restart of the broker", name)
 	case def.Scope == config.PerBroker && clusterWide:
-		return nil, describe(kerr.InvalidConfig, "Cannot update these configs at default cluster level, broker id must be specified: %s", name)
+		return nil, describe(kerr.InvalidRequest, "Cannot update these configs at default cluster level, broker id must be specified: %s", name)
 	}
 	return def, nil
 }

@@ -25,7 +25,7 @@ func (a *brokerAPI) describeCluster(r *Request, req *kmsg.DescribeClusterRequest
 		if req.EndpointType == controllerEndpoints {
 			err = kerr.MismatchedEndpointType
 		}
-		resp.EndpointType, resp.ErrorCode, resp.ErrorMessage = req.EndpointType, err.Code, &err.Description
+		resp.ErrorCode, resp.ErrorMessage = err.Code, &err.Description
 		return resp
 	}
 	image := a.image()

@@ -214,7 +214,7 @@ func (a *ControllerAPI) updateFeatures(r *Request) (kmsg.Response, error) {
 	if req.Version <= 1 {
 		for _, u := range req.FeatureUpdates {
 			result := kmsg.NewUpdateFeaturesResponseResult()
-			result.Feature = u.Feature
+			result.Feature, result.ErrorMessage = u.Feature, new("NONE")
 			resp.Results = append(resp.Results, result)
 		}
 	}

@@ -42,7 +42,7 @@ func (a *ControllerAPI) createTopics(r *Request) (kmsg.Response, error) {
 
 func createdTopic(r *Request, created *controller.CreatedTopic) kmsg.CreateTopicsResponseTopic {
 	t := kmsg.NewCreateTopicsResponseTopic()
-	t.Topic, t.NumPartitions, t.ReplicationFactor = created.Name, -1, -1
+	t.Topic, t.NumPartitions, t.ReplicationFactor, t.Configs = created.Name, -1, -1, []kmsg.CreateTopicsResponseTopicConfig{}
 	if created.Err != nil {
 		t.ErrorCode, t.ErrorMessage = faultCode(created.Err), faultMessage(created.Err)
 		return t
@@ -106,7 +106,9 @@ func (a *ControllerAPI) deleteTopics(r *Request) (kmsg.Response, error) {
 	}
 	for _, deleted := range reply.Topics {
 		t := kmsg.NewDeleteTopicsResponseTopic()
-		t.Topic, t.TopicID = textOrNil(deleted.Name), deleted.TopicID
+		if t.Topic, t.TopicID = textOrNil(deleted.Name), deleted.TopicID; t.TopicID == [16]byte{} {
+			t.Topic = &deleted.Name // asked for by name, be it the empty one
+		}
 		t.ErrorCode, t.ErrorMessage = faultCode(deleted.Err), faultMessage(deleted.Err)
 		resp.Topics = append(resp.Topics, t)
 	}

@@ -195,13 +195,19 @@ func (c *conn) decode(r *Request, rest []byte) error {
 		r.Fetch = new(kmsg.FetchRequest)
 		return wire.DecodeFetch(r.Fetch, r.Version, rest, &c.names)
 	}
-	if r.Key == keySyncGroup && wire.SyncGroupHasStrangeTags(r.Version, rest) {
-		return fmt.Errorf("%w: SyncGroup has unknown tagged fields or is cut short", wire.ErrMalformed)
+	if r.Key == keySyncGroup {
+		var err error
+		if rest, err = wire.SyncGroupWithoutTags(r.Version, rest); err != nil {
+			return err
+		}
 	}
 	msg := kmsg.RequestForKey(r.Key)
 	msg.SetVersion(r.Version)
 	if err := msg.ReadFrom(rest); err != nil {
 		return fmt.Errorf("%w: %s: %w", wire.ErrMalformed, kmsg.NameForKey(r.Key), err)
+	}
+	if err := wire.CheckCounts(msg, rest); err != nil {
+		return err
 	}
 	r.Msg = msg
 	return nil

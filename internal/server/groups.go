@@ -31,16 +31,22 @@ func (a *brokerAPI) findCoordinator(r *Request, req *kmsg.FindCoordinatorRequest
 		return resp
 	}
 	found := a.coordinatorOf(r, req.CoordinatorType, req.CoordinatorKey)
-	resp.ErrorCode, resp.ErrorMessage = found.ErrorCode, found.ErrorMessage
+	resp.ErrorCode = found.ErrorCode
+	if text := "NONE"; req.Version >= 1 {
+		if found.ErrorCode != 0 {
+			text = kerr.TypedErrorForCode(found.ErrorCode).Description
+		}
+		resp.ErrorMessage = &text
+	}
 	resp.NodeID, resp.Host, resp.Port = found.NodeID, found.Host, found.Port
 	return resp
 }
 
 func (a *brokerAPI) coordinatorOf(r *Request, kind int8, key string) kmsg.FindCoordinatorResponseCoordinator {
 	out := kmsg.NewFindCoordinatorResponseCoordinator()
-	out.Key, out.NodeID, out.Port = key, -1, -1
+	out.Key, out.NodeID, out.Port, out.ErrorMessage = key, -1, -1, new(string) // Kafka leaves the message empty here
 	fail := func(err *kerr.Error) kmsg.FindCoordinatorResponseCoordinator {
-		out.ErrorCode, out.ErrorMessage = err.Code, &err.Description
+		out.ErrorCode = err.Code
 		return out
 	}
 	switch kind {

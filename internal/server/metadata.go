@@ -39,6 +39,14 @@ func (r *Request) operations(on security.Resource, all []security.Operation) int
 func (a *brokerAPI) metadata(r *Request, req *kmsg.MetadataRequest) *kmsg.MetadataResponse {
 	image := a.image()
 	resp := req.ResponseKind().(*kmsg.MetadataResponse)
+	if req.Version < 12 && slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool { return t.Topic == nil || t.TopicID != [16]byte{} }) {
+		// What no version before 12 can ask for spoils the whole request.
+		for i := range req.Topics {
+			resp.Topics = append(resp.Topics, failedTopic(&req.Topics[i], kerr.InvalidRequest))
+		}
+		resp.ControllerID, resp.AuthorizedOperations = -1, operationsUnknown
+		return resp
+	}
 	resp.ClusterID = &a.ClusterID
 	resp.AuthorizedOperations = operationsUnknown
 	resp.Brokers, resp.ControllerID = metadataBrokers(image, r.Listener)
@@ -59,7 +67,16 @@ func (a *brokerAPI) metadata(r *Request, req *kmsg.MetadataRequest) *kmsg.Metada
 	}
 	create := req.Version < 4 || req.AllowAutoTopicCreation
 	var missing []string // to be created
+	seen := make(map[metadataKey]bool, len(req.Topics))
 	for i := range req.Topics {
+		key := metadataKey{id: req.Topics[i].TopicID}
+		if req.Topics[i].Topic != nil && key.id == ([16]byte{}) {
+			key.name = *req.Topics[i].Topic
+		}
+		if seen[key] {
+			continue // a topic that is asked for twice is described once
+		}
+		seen[key] = true
 		topic := a.metadataTopic(r, image, req, &req.Topics[i])
 		if create && topic.ErrorCode == kerr.UnknownTopicOrPartition.Code && a.Config.Bool("auto.create.topics.enable") {
 			if topic.ErrorCode = errorCode(a.mayAutoCreate(r, *topic.Topic)); topic.ErrorCode == 0 {
@@ -73,9 +90,14 @@ func (a *brokerAPI) metadata(r *Request, req *kmsg.MetadataRequest) *kmsg.Metada
 	return resp
 }
 
+type metadataKey struct {
+	name string
+	id   [16]byte
+}
+
 func (a *brokerAPI) metadataTopic(r *Request, image *metadata.Image, req *kmsg.MetadataRequest, wanted *kmsg.MetadataRequestTopic) kmsg.MetadataResponseTopic {
 	byID := wanted.TopicID != ([16]byte{})
-	if wanted.Topic == nil && !byID || req.Version < 12 && (wanted.Topic == nil || byID) {
+	if wanted.Topic == nil && !byID {
 		return failedTopic(wanted, kerr.InvalidRequest)
 	}
 	var topic *metadata.Topic
@@ -98,6 +120,9 @@ func (a *brokerAPI) metadataTopic(r *Request, image *metadata.Image, req *kmsg.M
 		return describeTopic(r, image, topic, req)
 	}
 	failed := failedTopic(wanted, kerr.UnknownTopicOrPartition)
+	if !legalTopicName(name) {
+		failed.ErrorCode = kerr.InvalidTopicException.Code
+	}
 	if req.Version >= 8 && req.IncludeTopicAuthorizedOperations {
 		failed.AuthorizedOperations = r.operations(security.Resource{Type: security.Topic, Name: name}, topicOperations)
 	}
@@ -107,8 +132,6 @@ func (a *brokerAPI) metadataTopic(r *Request, image *metadata.Image, req *kmsg.M
 // mayAutoCreate says what speaks against the creation of a missing topic.
 func (a *brokerAPI) mayAutoCreate(r *Request, name string) error {
 	switch {
-	case !legalTopicName(name):
-		return kerr.InvalidTopicException
 	case !internalTopics[name] && !r.mayCluster(security.Create) && !r.mayTopic(security.Create, name):
 		return kerr.TopicAuthorizationFailed
 	}

@@ -252,7 +252,7 @@ func (a *brokerAPI) initProducerID(r *Request, req *kmsg.InitProducerIDRequest) 
 		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
 		return resp
 	}
-	if (req.ProducerID >= 0) != (req.ProducerEpoch >= 0) {
+	if (req.ProducerID == -1) != (req.ProducerEpoch == -1) {
 		resp.ErrorCode = kerr.InvalidRequest.Code
 		return resp
 	}

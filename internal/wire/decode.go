@@ -105,13 +105,10 @@ func (r *fieldReader) eachTag(field func(tag uint32, v *fieldReader)) {
 	}
 }
 
-// end reports whether the message was whole and nothing follows it.
+// end reports whether the message was whole. Bytes behind it are let be, as Kafka does.
 func (r *fieldReader) end(what string) error {
 	if !r.Ok() {
 		return malformed(what + " request is cut short")
-	}
-	if len(r.Src) != 0 {
-		return malformed(what + " request is followed by other bytes")
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 // 15 on ReplicaID is set from ReplicaState, so that readers need only look there.
 //
 // Memory is made only for as many elements as body has bytes for; whatever the bytes, the error is
-// ErrMalformed and never a panic. Bytes left over are an error.
+// ErrMalformed and never a panic. Bytes left over are let be, as Kafka does.
 func DecodeFetch(req *kmsg.FetchRequest, version int16, body []byte, names *Names) error {
 	topics, forgotten := req.Topics[:0], req.ForgottenTopics[:0]
 	*req = kmsg.FetchRequest{}

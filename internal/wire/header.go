@@ -44,10 +44,8 @@ func DecodeRequestHeader(frame []byte, names *Names) (h RequestHeader, rest []by
 	if !known {
 		return h, nil, nil
 	}
-	if n := r.Int16(); n >= 0 {
+	if n := r.Int16(); n >= 0 { // any negative length is null, as in Kafka
 		h.ClientID = names.intern(r.Span(int(n)))
-	} else if n != -1 {
-		return h, nil, malformed("client id of negative length")
 	}
 	if api.Flexible(h.Version) {
 		skipTags(&r)

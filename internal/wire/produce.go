@@ -20,7 +20,7 @@ const (
 // empty ones would take many times the memory of its bytes.
 //
 // Memory is made only for as many elements as body has bytes for; whatever the bytes, the error is
-// ErrMalformed and never a panic. Bytes left over are an error.
+// ErrMalformed and never a panic. Bytes left over are let be, as Kafka does.
 func DecodeProduce(req *kmsg.ProduceRequest, version int16, body []byte, names *Names) error {
 	topics := req.Topics[:0]
 	*req = kmsg.ProduceRequest{Version: version}

@@ -97,7 +97,7 @@ func within(part, whole []byte) bool {
 	return false
 }
 
-// A request that ends anywhere before its end, or goes on after it, is malformed.
+// A request that ends anywhere before its end is malformed; what comes after it does not matter.
 func TestDecodeProduceCutAnywhere(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -109,7 +109,7 @@ func TestDecodeProduceCutAnywhere(t *testing.T) {
 				t.Fatalf("version %d, %d of %d bytes: %v", version, n, len(body), err)
 			}
 		}
-		if err := DecodeProduce(&got, version, append(body, 0), nil); !errors.Is(err, ErrMalformed) {
+		if err := DecodeProduce(&got, version, append(body, 0), nil); err != nil {
 			t.Fatalf("version %d with a byte more: %v", version, err)
 		}
 	})
