@@ -29,8 +29,9 @@ lint: ## gofmt, vet and staticcheck
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 	cd test/interop/goclients && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 
-interop: ## other people's clients and Apache Kafka's own tools against a running node
+interop: ## other people's clients and Apache Kafka's own tools against a running node, and its answers against Kafka's
 	test/interop/run.sh
+	test/differential/run.sh
 
 sim: ## the simulators; SEEDS=n for more seeds
 	SEEDS=$(SEEDS) $(GO) test ./test/sim -count=1

@@ -1,0 +1,360 @@
+package differential
+
+import (
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Difference is one difference between Apache Kafka and Stele that was looked at and accepted.
+type Difference struct {
+	ID     string
+	What   string // Kafka's behaviour and Stele's
+	Reason string
+	// Matches says that a finding is this difference and nothing else.
+	Matches func(f Finding) bool
+}
+
+// Accepted is the whole list. docs/compatibility.md is generated from it.
+var Accepted = []Difference{
+	{"unserved-apis", "ApiVersions lists APIs and features that Stele does not serve yet", "what is not served is not advertised; the table above says which they are",
+		func(f Finding) bool {
+			if f.Key != apiVersions {
+				return false
+			}
+			return f.at("ApiKeys[]") && f.Stele == absent && !slices.Contains(NodeKeys, int16(f.kafkaInt("ApiKey"))) || f.at("ApiKeys[] (count)") ||
+				f.at("SupportedFeatures[]", "FinalizedFeatures[]") && f.Stele == absent && slices.Contains(unservedFeatures, f.kafkaText("Name")) ||
+				f.at("SupportedFeatures[] (count)", "FinalizedFeatures[] (count)")
+		}},
+	{"message-text", "the words of an error message, and of the documentation of a setting", "texts are for people; both say what is wrong, Stele in its own words",
+		func(f Finding) bool {
+			return f.ends("ErrorMessage", "Documentation") && f.Kafka != null && f.Stele != null && (f.Kafka == `""`) == (f.Stele == `""`)
+		}},
+	{"message-missing", "an error goes with a message where Kafka sends none, or an empty one, or the other way round", "the code says the same; a message more helps, one less is one that says no more than the code",
+		func(f Finding) bool {
+			return f.ends("ErrorMessage") && (f.Kafka == null || f.Stele == null || f.Kafka == `""` || f.Stele == `""`) && f.kafkaInt("ErrorCode") != 0 && f.steleInt("ErrorCode") != 0
+		}},
+	{"order", "the order of topics, partitions, groups, settings or members in an answer", "Kafka's comes from hash tables, or has what is refused in a place of its own; Stele keeps the order of the request, or goes by name",
+		func(f Finding) bool { return strings.HasSuffix(f.bare(), " (order)") }},
+	{"named-twice", "a topic, partition, resource, group or protocol that one request names twice", "Kafka keeps one of them, which one depends on a hash table, or refuses; Stele does what it is told for each, or refuses both",
+		func(f Finding) bool { return f.Request != nil && namesTwice(reflect.ValueOf(f.Request).Elem()) }},
+	{"empty-topic", "a topic without partitions in the request", "Kafka leaves it out of the answer; Stele answers with the topic and no partitions",
+		func(f Finding) bool {
+			return f.Request != nil && emptyTopic(f.Request) && (strings.HasPrefix(f.Path, "Topics[]"))
+		}},
+	{"no-answer", "Kafka leaves a request without an answer, for ever", "its handler failed (Produce with records of null, AlterConfigs with a resource twice); Stele answers with an error, or closes the connection when the request is malformed",
+		func(f Finding) bool {
+			return f.bare() == "(fate)" && f.Kafka == "silent" && (f.Key == produce || f.Key == 33) && !strings.HasPrefix(f.Stele, "silent")
+		}},
+	{"early-refusal", "the body of a request whose version is not served is not waited for", "Kafka reads it whole before it closes the connection",
+		func(f Finding) bool {
+			return f.Malformed && strings.HasSuffix(f.Path, "[a frame that does not end]") && f.Kafka == "silent" && f.Stele == "connection closed"
+		}},
+	{"unchecked-records", "Kafka answers UNKNOWN_SERVER_ERROR to records it cannot read", "INVALID_RECORD, and CORRUPT_MESSAGE, say that the producer is at fault and must not retry",
+		func(f Finding) bool {
+			return f.Key == produce && f.kafkaInt("ErrorCode") == -1 && (f.steleInt("ErrorCode") == 87 || f.steleInt("ErrorCode") == 2)
+		}},
+	{"stricter-records", "Kafka stores records with a delete horizon, with offset deltas other than 0, 1, 2 and so on, or with a timestamp type that is the server's to set", "readers would trust them: INVALID_RECORD",
+		func(f Finding) bool {
+			return f.Key == produce && f.kafkaInt("ErrorCode") == 0 && f.steleInt("ErrorCode") == 87
+		}},
+	{"marker-from-client", "a transaction marker that a client sends without a transactional id: Kafka answers TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "INVALID_RECORD: no client may write markers, whatever its rights",
+		func(f Finding) bool {
+			return f.Key == produce && f.kafkaInt("ErrorCode") == 53 && f.steleInt("ErrorCode") == 87
+		}},
+	{"neighbours", "records in one partition that are no batch make Kafka refuse the whole produce request", "an error of one partition does not spoil the others",
+		func(f Finding) bool {
+			return f.Key == produce && f.kafkaInt("ErrorCode") == 2 && f.steleInt("ErrorCode") == 0 && len(f.Request.(*kmsg.ProduceRequest).Topics) > 0
+		}},
+	{"transactions", "transactional ids, and the topic of their coordinator", "transactions are not served yet: UNSUPPORTED_VERSION",
+		func(f Finding) bool {
+			switch req := f.Request.(type) {
+			case *kmsg.InitProducerIDRequest:
+				return req.TransactionalID != nil
+			case *kmsg.FindCoordinatorRequest:
+				return req.CoordinatorType == 1
+			case *kmsg.ProduceRequest:
+				return f.kafkaInt("ErrorCode") == 49 && f.steleInt("ErrorCode") == 48
+			}
+			return f.inTopic("__transaction_state")
+		}},
+	{"share-coordinator", "the coordinator of share groups", "share groups are not served yet: INVALID_REQUEST",
+		func(f Finding) bool {
+			req, ok := f.Request.(*kmsg.FindCoordinatorRequest)
+			return ok && req.CoordinatorType == 2
+		}},
+	{"limits-below-zero", "a fetch with a negative limit of bytes: Kafka answers UNKNOWN_SERVER_ERROR", "taken for 0: the first batch is returned",
+		func(f Finding) bool {
+			req, ok := f.Request.(*kmsg.FetchRequest)
+			return ok && negativeLimit(req) && strings.HasPrefix(f.Path, "Topics[].Partitions[]")
+		}},
+	{"isolation-level", "an isolation level that does not exist: Kafka answers UNKNOWN_SERVER_ERROR", "taken for read_uncommitted",
+		func(f Finding) bool {
+			switch req := f.Request.(type) {
+			case *kmsg.FetchRequest:
+				return req.IsolationLevel < 0 || req.IsolationLevel > 1
+			case *kmsg.ListOffsetsRequest:
+				return req.IsolationLevel < 0 || req.IsolationLevel > 1
+			}
+			return false
+		}},
+	{"aborted-null", "no aborted transactions: null or empty", "both mean none",
+		func(f Finding) bool {
+			return f.Key == fetch && f.ends("AbortedTransactions") && (f.Kafka == null || f.Stele == null)
+		}},
+	{"empty-session", "a full fetch without partitions", "Kafka opens a session that ends with the next request; Stele opens none",
+		func(f Finding) bool {
+			req, ok := f.Request.(*kmsg.FetchRequest)
+			return ok && f.at("SessionID") && len(req.Topics) == 0
+		}},
+	{"fetch-as-replica", "a fetch by a replica is told the leader's address too when it asks the wrong one", "Kafka tells consumers alone",
+		func(f Finding) bool {
+			req, ok := f.Request.(*kmsg.FetchRequest)
+			return ok && req.ReplicaID >= 0 && f.at("Brokers[]", "Brokers[] (count)")
+		}},
+	{"group-shells", "a classic group without members and offsets: after a join that failed, or when its last offset is gone", "Kafka lists it as Empty until a cleanup, up to ten minutes later; in Stele it does not exist",
+		func(f Finding) bool {
+			switch f.Key {
+			case 15:
+				return f.kafkaText("State") == "Empty" && f.steleText("State") == "Dead"
+			case 16:
+				return f.at("Groups[] (count)") || f.at("Groups[]") && f.Stele == absent && f.kafkaText("ProtocolType") == ""
+			case 42:
+				return f.ends("ErrorCode") && f.Kafka == "0" && f.Stele == "69"
+			case 47:
+				return f.steleTop(69)
+			}
+			return false
+		}},
+	{"protocol-names", "which protocol a group gets when a member has no preference, or names one twice or by the empty string", "unspecified; Stele goes by the leader's list",
+		func(f Finding) bool { return f.Key == 11 && f.at("Protocol") && f.Stele != null }},
+	{"member-echo", "a join that fails with UNKNOWN_SERVER_ERROR", "Stele echoes the member id as with every other error, Kafka does not",
+		func(f Finding) bool { return f.Key == 11 && f.at("MemberID") && f.kafkaInt("ErrorCode") == -1 }},
+	{"colliding-topics", "two topics in one request whose names differ in dots and underscores alone", "Kafka makes both, though it refuses the second when it comes in a request of its own; Stele refuses it always",
+		func(f Finding) bool {
+			return f.Key == 19 && f.kafkaInt("ErrorCode") == 0 && f.steleInt("ErrorCode") == 17
+		}},
+	{"eligible-leaders", "min.insync.replicas with eligible leader replicas, which Kafka turns on in a new cluster: a cluster-wide value, and none for single brokers", "not served yet",
+		func(f Finding) bool {
+			switch f.Key {
+			case 19, 32:
+				return f.kafkaText("Name") == "min.insync.replicas" || f.Stele == absent && strings.Contains(f.Kafka, `"min.insync.replicas"`) || f.ends("ConfigSynonyms[] (count)") && strings.Contains(f.kafkaText("Name"), "min.insync.replicas")
+			case 44:
+				return f.ends("ErrorCode", "ErrorMessage") && alters(f.Request, "min.insync.replicas")
+			}
+			return false
+		}},
+	{"unknown-operation", "an operation of IncrementalAlterConfigs that does not exist: Kafka answers UNKNOWN_SERVER_ERROR", "INVALID_REQUEST",
+		func(f Finding) bool {
+			return f.Key == 44 && f.kafkaInt("ErrorCode") == -1 && f.steleInt("ErrorCode") == 42
+		}},
+	{"own-addresses", "settings that hold a server's own address, directory or id", "each has its own",
+		func(f Finding) bool {
+			return f.Key == 32 && f.ends("Value") && slices.Contains(ownSettings, f.kafkaText("Name"))
+		}},
+	{"own-settings", "broker settings that only one of the two has", "Stele has some of its own, and none for what it does not do",
+		func(f Finding) bool {
+			return f.Key == 32 && (f.at("Resources[].Configs[]") && f.brokerResource() && (f.Kafka == absent || f.Stele == absent) || f.at("Resources[].Configs[] (count)") && f.brokerResource())
+		}},
+	{"own-defaults", "defaults of replication factors and minimum ISRs of internal topics, of log.dirs and listeners", "one node with no configuration works",
+		func(f Finding) bool {
+			return f.Key == 32 && f.brokerResource() && slices.Contains(ownDefaults, f.kafkaText("Name"))
+		}},
+	{"unknown-broker-settings", "a broker setting with an unknown name: Kafka stores it", "INVALID_CONFIG: a misspelt setting has no effect, and nobody would know",
+		func(f Finding) bool {
+			return (f.Key == 44 || f.Key == 33) && f.kafkaInt("ErrorCode") == 0 && f.steleInt("ErrorCode") == 40 && strings.Contains(f.steleText("ErrorMessage"), "nknown broker config")
+		}},
+	{"broker-listeners", "listeners that leave out the controller's: Kafka refuses them at once", "Stele looks at them at the next start",
+		func(f Finding) bool {
+			return f.Key == 44 && alters(f.Request, "listeners") && f.kafkaInt("ErrorCode") == 42 && f.steleInt("ErrorCode") == 0
+		}},
+	{"kraft-version", "kraft.version can be raised with UpdateFeatures", "Stele's voters are fixed, or changed in another way: INVALID_UPDATE_VERSION",
+		func(f Finding) bool {
+			req, ok := f.Request.(*kmsg.UpdateFeaturesRequest)
+			return ok && slices.ContainsFunc(req.FeatureUpdates, func(u kmsg.UpdateFeaturesRequestFeatureUpdate) bool { return u.Feature == "kraft.version" })
+		}},
+	{"voter-directory", "DescribeQuorum shows no directory of a voter that stands in the configuration alone", "Stele knows it and shows it",
+		func(f Finding) bool {
+			return f.Key == 55 && f.ends("ReplicaDirectoryID") && strings.Trim(f.Kafka, "0") == ""
+		}},
+}
+
+const (
+	produce     = 0
+	fetch       = 1
+	apiVersions = 18
+
+	null   = "null"
+	absent = "(absent)"
+)
+
+// NodeKeys are the APIs that one node serves, without transactions, security, the newer group protocols and share groups.
+var NodeKeys = []int16{0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 42, 44, 47, 48, 49, 55, 57, 60, 74, 75}
+
+var unservedFeatures = []string{"transaction.version", "group.version", "share.version", "streams.version", "eligible.leader.replicas.version"}
+
+var ownSettings = []string{"listeners", "advertised.listeners", "log.dirs", "log.dir", "controller.quorum.voters", "controller.quorum.bootstrap.servers", "node.id", "broker.id"}
+
+var ownDefaults = []string{"offsets.topic.replication.factor", "transaction.state.log.replication.factor", "transaction.state.log.min.isr", "share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr",
+	"listeners", "log.dirs", "log.dir", "node.id", "broker.id", "process.roles", "controller.listener.names", "advertised.listeners", "controller.quorum.voters"}
+
+var damaged = regexp.MustCompile(` \[[^\]]*\]$`)
+
+// bare is the path without what was done to the bytes of the request.
+func (f Finding) bare() string { return damaged.ReplaceAllString(f.Path, "") }
+
+func (f Finding) at(paths ...string) bool { return slices.Contains(paths, f.bare()) }
+
+func (f Finding) ends(names ...string) bool {
+	path := f.bare()
+	return slices.ContainsFunc(names, func(name string) bool { return path == name || strings.HasSuffix(path, "."+name) })
+}
+
+func field(element any, name string) reflect.Value {
+	if element == nil {
+		return reflect.Value{}
+	}
+	v := reflect.ValueOf(element).FieldByName(name)
+	for v.IsValid() && v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	return v
+}
+
+const noNumber = -1 << 40
+
+func number(element any, name string) int64 {
+	if v := field(element, name); v.IsValid() && v.CanInt() {
+		return v.Int()
+	}
+	return noNumber
+}
+
+func textOf(element any, name string) string {
+	if v := field(element, name); v.IsValid() && v.Kind() == reflect.String {
+		return v.String()
+	}
+	return ""
+}
+
+func (f Finding) kafkaInt(name string) int64   { return number(f.KafkaElement, name) }
+func (f Finding) steleInt(name string) int64   { return number(f.SteleElement, name) }
+func (f Finding) kafkaText(name string) string { return textOf(f.KafkaElement, name) }
+func (f Finding) steleText(name string) string { return textOf(f.SteleElement, name) }
+
+// steleTop says that Stele's answer as a whole has an error and Kafka's has none.
+func (f Finding) steleTop(code int64) bool {
+	return number(f.KafkaAnswer, "ErrorCode") == 0 && number(f.SteleAnswer, "ErrorCode") == code
+}
+
+// inTopic says that the finding is about one topic.
+func (f Finding) inTopic(name string) bool {
+	if f.kafkaText("Topic") == name || f.steleText("Topic") == name {
+		return true
+	}
+	// Or that the request is about nothing else.
+	names := map[string]bool{}
+	if f.Request == nil {
+		return false
+	}
+	topics := field(reflect.ValueOf(f.Request).Elem().Interface(), "Topics")
+	if !topics.IsValid() || topics.Kind() != reflect.Slice || topics.Len() == 0 || topics.Type().Elem().Kind() != reflect.Struct {
+		return false
+	}
+	for i := range topics.Len() {
+		names[textOf(topics.Index(i).Interface(), "Topic")] = true
+	}
+	return names[name] && (f.Kafka == absent || f.Stele == absent || len(names) == 1 || strings.HasPrefix(f.bare(), "Topics[].Partitions[]"))
+}
+
+// brokerResource says that the request describes a broker.
+func (f Finding) brokerResource() bool {
+	req, ok := f.Request.(*kmsg.DescribeConfigsRequest)
+	return ok && len(req.Resources) > 0 && req.Resources[0].ResourceType == kmsg.ConfigResourceTypeBroker
+}
+
+func negativeLimit(req *kmsg.FetchRequest) bool {
+	if req.MaxBytes < 0 {
+		return true
+	}
+	for _, t := range req.Topics {
+		for _, p := range t.Partitions {
+			if p.PartitionMaxBytes < 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func alters(req kmsg.Request, setting string) bool {
+	r, ok := req.(*kmsg.IncrementalAlterConfigsRequest)
+	return ok && slices.ContainsFunc(r.Resources, func(res kmsg.IncrementalAlterConfigsRequestResource) bool {
+		return res.ResourceType == kmsg.ConfigResourceTypeBroker && slices.ContainsFunc(res.Configs, func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) bool { return c.Name == setting })
+	})
+}
+
+// namesTwice says that some collection of a request has two elements of the same name.
+func namesTwice(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() && v.Type().Field(i).Name != "UnknownTags" && namesTwice(v.Field(i)) {
+				return true
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return false
+		}
+		seen := map[any]bool{}
+		for i := range v.Len() {
+			e := v.Index(i)
+			var name any
+			switch e.Kind() {
+			case reflect.Struct:
+				var key [4]any
+				for k, field := range []string{"Topic", "Partition", "ResourceName", "Name"} {
+					if f := e.FieldByName(field); f.IsValid() {
+						if f.Kind() == reflect.Pointer && !f.IsNil() {
+							f = f.Elem()
+						}
+						if f.Kind() != reflect.Pointer {
+							key[k] = f.Interface()
+						} else if id := e.FieldByName("TopicID"); id.IsValid() {
+							key[k] = id.Interface()
+						}
+					}
+				}
+				name = key
+			case reflect.String, reflect.Int32, reflect.Int8:
+				name = e.Interface()
+			}
+			if name != nil && seen[name] {
+				return true
+			}
+			seen[name] = true
+			if namesTwice(e) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// emptyTopic says that a request has a topic without partitions.
+func emptyTopic(req kmsg.Request) bool {
+	topics := field(reflect.ValueOf(req).Elem().Interface(), "Topics")
+	if !topics.IsValid() || topics.Kind() != reflect.Slice || topics.Type().Elem().Kind() != reflect.Struct {
+		return false
+	}
+	for i := range topics.Len() {
+		if p := topics.Index(i).FieldByName("Partitions"); p.IsValid() && p.Kind() == reflect.Slice && p.Len() == 0 {
+			return true
+		}
+	}
+	return false
+}
