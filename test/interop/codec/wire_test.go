@@ -224,7 +224,10 @@ func (c *run) request(in *row, q question, r reading) error {
 	case 14:
 		if !q.strange && q.bytes == nil {
 			in.ours++
-			if wire.SyncGroupHasStrangeTags(q.version, rest) {
+			switch same, err := wire.SyncGroupWithoutTags(q.version, rest); {
+			case err != nil:
+				return fmt.Errorf("decoder of ours: %w", err)
+			case len(same) != len(rest):
 				return errors.New("tagged fields seen where there are none")
 			}
 		}
