@@ -49,7 +49,7 @@ func createdTopic(r *Request, created *controller.CreatedTopic) kmsg.CreateTopic
 	}
 	t.TopicID = created.TopicID
 	if !r.mayTopic(security.DescribeConfigs, created.Name) {
-		t.ConfigErrorCode = kerr.TopicAuthorizationFailed.Code
+		t.ConfigErrorCode, t.Configs = kerr.TopicAuthorizationFailed.Code, nil
 		return t
 	}
 	t.NumPartitions, t.ReplicationFactor = created.NumPartitions, created.ReplicationFactor

@@ -126,7 +126,7 @@ func TestM049_incremental_alter_configs(t *testing.T) {
 }
 
 func TestB107_dynamic_broker_settings(t *testing.T) {
-	// A setting of all brokers and one of this broker are shown with their sources; deleting them falls back to static or default; they survive a restart; a read-only, an unknown or a malformed one is 40 with a message.
+	// A setting of all brokers and one of this broker are shown with their sources; deleting them falls back to static or default; they survive a restart; an unknown one is 40, and a read-only or a malformed one 42, as Kafka's brokers say (KAFKA-13609), each with a message.
 	t.Parallel()
 	n := start(t, "log.retention.bytes=7000000")
 	c := n.dial(t)
@@ -135,14 +135,14 @@ func TestB107_dynamic_broker_settings(t *testing.T) {
 		change alteration
 		want   int16
 	}{
-		"read-only":            {"", set("num.partitions", "4"), 40},
-		"read-only, this":      {"1", set("num.partitions", "4"), 40},
-		"read-only, delete":    {"1", unset("num.partitions"), 40},
+		"read-only":            {"", set("num.partitions", "4"), 42},
+		"read-only, this":      {"1", set("num.partitions", "4"), 42},
+		"read-only, delete":    {"1", unset("num.partitions"), 42},
 		"unknown":              {"", set("no.such.setting", "4"), 40},
-		"malformed":            {"", set("log.cleaner.threads", "many"), 40},
-		"out of range":         {"", set("message.max.bytes", "-4"), 40},
+		"malformed":            {"", set("log.cleaner.threads", "many"), 42},
+		"out of range":         {"", set("message.max.bytes", "-4"), 42},
 		"append to a number":   {"", add("message.max.bytes", "4"), 40},
-		"per broker, for all":  {"", set("listeners", "PLAINTEXT://:9"), 40},
+		"per broker, for all":  {"", set("listeners", "PLAINTEXT://:9"), 42},
 		"null":                 {"", alteration{"log.cleaner.threads", kmsg.IncrementalAlterConfigOpSet, nil}, 42},
 		"another broker":       {"2", set("log.cleaner.threads", "2"), 42},
 		"this broker, allowed": {"1", set("log.cleaner.threads", "2"), 0},
@@ -285,7 +285,7 @@ func TestB105_same_settings_as_kafka(t *testing.T) {
 		own  []string
 	}{
 		"DescribeConfigs-topic-v4.json":  {ofTopic, tp.name, nil},
-		"DescribeConfigs-broker-v4.json": {ofBroker, "1", []string{"http.listen", "cluster.id", "metrics.max.topics", "producer.id.max.count"}},
+		"DescribeConfigs-broker-v4.json": {ofBroker, "1", []string{"http.listen", "cluster.id", "metrics.max.topics", "producer.id.max.count", "group.coordinator.max.bytes", "max.incremental.fetch.session.cache.bytes"}},
 	} {
 		got := map[string]kmsg.DescribeConfigsResponseResourceConfig{}
 		for _, entry := range c.configs(4, resource.kind, resource.name).Configs {

@@ -70,7 +70,7 @@ func TestDescribeLogDirs(t *testing.T) {
 	if code := c.alter(ofBroker, "1", set("cordoned.log.dirs", dirs[1]+",/elsewhere")); code != 40 {
 		t.Errorf("cordon what is no log directory: %d", code)
 	}
-	if code := c.alter(ofBroker, "", set("cordoned.log.dirs", dirs[1])); code != 40 {
+	if code := c.alter(ofBroker, "", set("cordoned.log.dirs", dirs[1])); code != 42 {
 		t.Errorf("cordon at all brokers: %d", code)
 	}
 	if code := c.alter(ofBroker, "1", set("cordoned.log.dirs", dirs[1])); code != 0 {
