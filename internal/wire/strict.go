@@ -20,6 +20,9 @@ func CheckCounts(req kmsg.Request, body []byte) error {
 		return nil
 	}
 	buf := scratch.Get().(*[]byte)
+	if cap(*buf) < len(body) {
+		*buf = make([]byte, 0, len(body))
+	}
 	again := req.AppendTo((*buf)[:0])
 	defer func() {
 		*buf = again

@@ -19,6 +19,7 @@ type ledger struct {
 	mu       sync.Mutex
 	kinds    map[string]*kind
 	accepted map[string]int // by id of the accepted difference
+	broken   []string       // lanes that panicked
 }
 
 type kind struct {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"testing"
@@ -70,6 +71,9 @@ func TestDifferential(t *testing.T) {
 		} else {
 			fmt.Println("in part:", why)
 		}
+	}
+	for _, what := range r.ledger.broken {
+		t.Error(what)
 	}
 	report := r.ledger.report()
 	path := filepath.Join(os.TempDir(), "stele-differential.txt")
@@ -235,13 +239,20 @@ func (r *run) timed(name string, fn func(l *lane)) {
 		if p := recover(); p == errLate {
 			fmt.Printf("out of time: %s after %d steps\n", name, l.step)
 		} else if p != nil {
-			panic(p)
+			r.broke(fmt.Sprintf("%s after %d steps: %v\n%s", name, l.step, p, debug.Stack()))
 		}
 	}()
 	fn(l)
 	if took := time.Since(began); took > 3*time.Second {
 		fmt.Printf("%s took %v for %d steps\n", name, took.Round(time.Millisecond), l.step)
 	}
+}
+
+// broke keeps the panic of one lane: the others go on.
+func (r *run) broke(what string) {
+	r.ledger.mu.Lock()
+	defer r.ledger.mu.Unlock()
+	r.ledger.broken = append(r.ledger.broken, what)
 }
 
 var errLate = errors.New("out of time")
@@ -312,7 +323,7 @@ func (l *lane) finish(got sent) {
 		}
 	case *kmsg.CreatePartitionsResponse:
 		req := got.req.(*kmsg.CreatePartitionsRequest)
-		if !req.ValidateOnly && got.ok() {
+		if !req.ValidateOnly && got.ok() && len(req.Topics) > 0 {
 			l.settle(req.Topics[0].Topic, int(req.Topics[0].Count))
 		}
 	}
