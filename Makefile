@@ -5,7 +5,7 @@ MINUTES ?= 3
 FILES   := $(shell git ls-files '*.go' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race lint interop sim chaos mutants bench fuzz clean
+.PHONY: help build run test race lint interop differential sim chaos mutants bench fuzz clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -29,8 +29,10 @@ lint: ## gofmt, vet and staticcheck
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 	cd test/interop/goclients && $(GO) vet ./... && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 
-interop: ## other people's clients and Apache Kafka's own tools against a running node, and its answers against Kafka's
+interop: ## other people's clients and Apache Kafka's own tools against a running node
 	test/interop/run.sh
+
+differential: ## the same requests to Apache Kafka and to a node, answers compared
 	test/differential/run.sh
 
 sim: ## the simulators; SEEDS=n for more seeds

@@ -10,6 +10,7 @@ package config
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -147,6 +148,16 @@ var notEmpty = Check{"not empty", func(v any) bool {
 		return len(s) > 0
 	}
 	return true
+}}
+
+var partitionAndBroker = regexp.MustCompile(`^[0-9]+:[0-9]+$`)
+
+var replicaList = Check{"* or partition:broker, ...", func(v any) bool {
+	list, ok := v.([]string)
+	if !ok || len(list) == 1 && list[0] == "*" {
+		return true
+	}
+	return !slices.ContainsFunc(list, func(s string) bool { return !partitionAndBroker.MatchString(s) })
 }}
 
 // ValueError says that a value does not fit its definition: Allowed is the permitted range, or the type.

@@ -100,6 +100,11 @@ func TestValidateTopic(t *testing.T) {
 		{"no.such.key", "1", new(*UnknownError)},
 		{"min.cleanable.dirty.ratio", "1.1", new(*ValueError)},
 		{"preallocate", "yes", new(*ValueError)},
+		{"leader.replication.throttled.replicas", "*", nil},
+		{"leader.replication.throttled.replicas", "0:1, 12:34", nil},
+		{"leader.replication.throttled.replicas", "", nil},
+		{"follower.replication.throttled.replicas", "x", new(*ValueError)},
+		{"follower.replication.throttled.replicas", "0:1,*", new(*ValueError)},
 		{"remote.storage.enable", "TRUE", new(*CrossError)},
 	} {
 		err := ValidateTopic(map[string]string{c.name: c.value})

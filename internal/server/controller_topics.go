@@ -106,7 +106,7 @@ func (a *ControllerAPI) deleteTopics(r *Request) (kmsg.Response, error) {
 	}
 	for _, deleted := range reply.Topics {
 		t := kmsg.NewDeleteTopicsResponseTopic()
-		if t.Topic, t.TopicID = textOrNil(deleted.Name), deleted.TopicID; t.TopicID == [16]byte{} {
+		if t.Topic, t.TopicID = textOrNil(deleted.Name), deleted.TopicID; t.TopicID == [16]byte{} && protocolError(deleted.Err) != kerr.InvalidRequest {
 			t.Topic = &deleted.Name // asked for by name, be it the empty one
 		}
 		t.ErrorCode, t.ErrorMessage = faultCode(deleted.Err), faultMessage(deleted.Err)

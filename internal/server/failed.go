@@ -21,6 +21,7 @@ func failedResponse(req kmsg.Request, err error) kmsg.Response {
 		resp := req.ResponseKind().(*kmsg.CreateTopicsResponse)
 		for _, topic := range req.Topics {
 			t := kmsg.NewCreateTopicsResponseTopic()
+			t.Configs = []kmsg.CreateTopicsResponseTopicConfig{}
 			t.Topic, t.ErrorCode, t.ErrorMessage = topic.Topic, code, message
 			resp.Topics = append(resp.Topics, t)
 		}

@@ -40,7 +40,23 @@ var Accepted = []Difference{
 	{"order", "the order of topics, partitions, groups, settings or members in an answer", "Kafka's comes from hash tables, or has what is refused in a place of its own; Stele keeps the order of the request, or goes by name",
 		func(f Finding) bool { return strings.HasSuffix(f.bare(), " (order)") }},
 	{"named-twice", "a topic, partition, resource, group or protocol that one request names twice", "Kafka keeps one of them, which one depends on a hash table, or refuses; Stele does what it is told for each, or refuses both",
-		func(f Finding) bool { return f.Request != nil && namesTwice(reflect.ValueOf(f.Request).Elem()) }},
+		func(f Finding) bool {
+			if req, ok := f.Request.(*kmsg.DeleteTopicsRequest); ok && f.Version >= 6 && nameAndID(req) {
+				return true
+			}
+			return f.Request != nil && namesTwice(reflect.ValueOf(f.Request).Elem())
+		}},
+	{"names-beside-ids", "a Metadata request that names some topics and asks for others by id", "Kafka leaves out those that are named; Stele describes all of them",
+		func(f Finding) bool {
+			req, ok := f.Request.(*kmsg.MetadataRequest)
+			return ok && f.Version >= 12 && strings.HasPrefix(f.Path, "Topics[]") &&
+				slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool { return t.TopicID != [16]byte{} }) &&
+				slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool { return t.TopicID == [16]byte{} })
+		}},
+	{"broken-utf8", "a name that is no UTF-8, in an answer", "Kafka puts U+FFFD in the place of what it cannot read; Stele sends back what it got",
+		func(f Finding) bool {
+			return f.Malformed && (f.Kafka == absent || f.Stele == absent || f.ends("ResourceName", "Topic", "Group")) && strings.Contains(f.Kafka+f.Stele, "\ufffd") || f.Malformed && strings.Contains(f.Stele, `\ufffd`)
+		}},
 	{"empty-topic", "a topic without partitions in the request", "Kafka leaves it out of the answer; Stele answers with the topic and no partitions",
 		func(f Finding) bool {
 			return f.Request != nil && emptyTopic(f.Request) && (strings.HasPrefix(f.Path, "Topics[]"))
@@ -343,6 +359,12 @@ func namesTwice(v reflect.Value) bool {
 		}
 	}
 	return false
+}
+
+// nameAndID says that a request may mean one topic by its name and by its id.
+func nameAndID(req *kmsg.DeleteTopicsRequest) bool {
+	return slices.ContainsFunc(req.Topics, func(t kmsg.DeleteTopicsRequestTopic) bool { return t.TopicID != [16]byte{} }) &&
+		slices.ContainsFunc(req.Topics, func(t kmsg.DeleteTopicsRequestTopic) bool { return t.Topic != nil })
 }
 
 // emptyTopic says that a request has a topic without partitions.

@@ -124,6 +124,9 @@ func featuresPlay(l *lane) {
 			}
 		}
 		for _, name := range []string{"no.such", "", "kraft.version", "METADATA.VERSION"} {
+			if v == 0 && name == "kraft.version" {
+				continue // Kafka would do it, for good
+			}
 			for _, level := range []int16{0, 1, 2} {
 				update(v, v > 0, to(name, max(level, 1), 1))
 				if v > 0 {

@@ -72,7 +72,7 @@ func joinPlay(l *lane) {
 		l.do(l.version(8), commit)
 		l.do(v, joinRequest(m.group, who+"x", v))
 	}
-	for _, group := range []string{"", "never-was", strings.Repeat("g", 300), "gr\u00fcppe", "a b"} {
+	for _, group := range []string{"", "never-was", strings.Repeat("j", 300), "gr\u00fcppe", "a b"} {
 		l.do(l.version(12), heartbeat(group, member(m.symbol), 1, nil))
 		req := syncRequest(m, true)
 		req.Group = group
@@ -140,7 +140,7 @@ func joinPlay(l *lane) {
 	l.join(mainConn, m.group, next.symbol, l.version(11), nil)
 	l.do(l.version(15), describeGroups(m.group))
 	l.do(l.version(13), leave(m.group, member(next.symbol), "nobody", member(next.symbol)))
-	l.do(l.version(42), deleteGroups(m.group, "never-was", ""))
+	l.do(l.version(42), deleteGroups(m.group, "never-was"))
 	l.do(l.version(15), describeGroups(m.group))
 	// A member that has its id and never comes.
 	if v >= 4 {

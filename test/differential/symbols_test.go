@@ -115,7 +115,8 @@ func (s *ids) resolve(v reflect.Value) reflect.Value {
 				name := strings.TrimPrefix(known.name(int(binary.BigEndian.Uint32(id[12:]))), "topic:")
 				real, ok := s.topics[name]
 				if !ok {
-					copy(real[:], "no such topic id")
+					copy(real[:], "no such topic")
+					copy(real[12:], id[12:]) // of each unknown topic its own
 				}
 				out.Set(reflect.ValueOf(real))
 			}
