@@ -208,7 +208,7 @@ func (b *bench) hotRow(servers []server, r *row) ([]figure, error) {
 			return nil, err
 		}
 		values := throughput(result)
-		if bare > 0 {
+		if bare > 0 && s.name() == "stele" {
 			values["bare"] = values["rate"] / bare
 		}
 		return values, nil

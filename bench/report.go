@@ -32,10 +32,10 @@ func makeFigure(name, unit string, samples []sample) figure {
 	var ratios []float64
 	for _, s := range samples {
 		f.Stele = append(f.Stele, s["stele"][name])
-		if k, ok := s["kafka"]; ok {
-			f.Kafka = append(f.Kafka, k[name])
-			if k[name] > 0 {
-				ratios = append(ratios, s["stele"][name]/k[name])
+		if k, ok := s["kafka"][name]; ok {
+			f.Kafka = append(f.Kafka, k)
+			if k > 0 {
+				ratios = append(ratios, s["stele"][name]/k)
 			}
 		}
 	}
