@@ -11,8 +11,9 @@ import (
 	"sync"
 )
 
-// saramaVersions are the releases of Kafka that sarama is told it speaks to: it negotiates nothing, so each is
-// another set of versions of the requests (B-060).
+// saramaVersions are the releases of Kafka that sarama is told it speaks to, each another set of versions of the
+// requests. With a number it asks the broker for nothing and takes what that release had (B-060); as the newest it does
+// as it does by default, and goes down to what the broker advertises.
 var saramaVersions = []string{"2.1.0", "2.8.0", "3.6.0", "4.0.0", "newest"}
 
 func init() {

@@ -10,15 +10,18 @@ import (
 )
 
 // saramaClient is github.com/IBM/sarama, which picks the versions of its requests from the release of Kafka that it
-// is told.
-type saramaClient struct{ version sarama.KafkaVersion }
+// is told. By default it then goes down to what the broker advertises.
+type saramaClient struct {
+	version   sarama.KafkaVersion
+	negotiate bool
+}
 
 func newSarama(version string) (saramaClient, error) {
 	if version == "newest" {
-		return saramaClient{sarama.MaxVersion}, nil
+		return saramaClient{sarama.MaxVersion, true}, nil
 	}
 	v, err := sarama.ParseKafkaVersion(version)
-	return saramaClient{v}, err
+	return saramaClient{v, false}, err
 }
 
 var saramaCodecs = map[string]sarama.CompressionCodec{"none": sarama.CompressionNone, "gzip": sarama.CompressionGZIP,
@@ -28,6 +31,7 @@ func (s saramaClient) config() *sarama.Config {
 	c := sarama.NewConfig()
 	c.ClientID = "interop"
 	c.Version = s.version
+	c.ApiVersionsRequest = s.negotiate
 	c.Metadata.AllowAutoTopicCreation = false
 	return c
 }
