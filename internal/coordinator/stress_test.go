@@ -300,6 +300,7 @@ func TestShardThatCannotLoadAnswers(t *testing.T) {
 				t.Errorf("answered %v", err)
 			}
 		}
+		synctest.Wait() // the answers come before the shard is loaded again, in vain
 		if _, err := r.OffsetFetch(t.Context(), fetchOf("g"), false); !errors.Is(err, group.ErrNotCoordinator) {
 			t.Errorf("a shard that could not be loaded answers %v", err)
 		}
