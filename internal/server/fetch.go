@@ -85,9 +85,11 @@ func (a *brokerAPI) admitFetch(r *Request, req *kmsg.FetchRequest, session *fetc
 		t := &session.targets[i]
 		name := t.topic
 		if t.topicID != ([16]byte{}) {
-			if topic, ok := image.TopicByID(t.topicID); ok {
-				name = topic.Name
+			topic, ok := image.TopicByID(t.topicID)
+			if ok && t.name != topic.Name {
+				session.named(t, topic.Name)
 			}
+			name = t.name // of a session whose topic was deleted: the error is that of the partition, or of its successor's id
 		}
 		switch {
 		case clusterDenied:

@@ -33,6 +33,7 @@ type fetchKey struct {
 // fetchTarget is one partition to fetch, and where from.
 type fetchTarget struct {
 	fetchKey
+	name               string // of a topic named by id: its name as last known, empty while none was
 	currentLeaderEpoch int32
 	fetchOffset        int64
 	lastFetchedEpoch   int32
@@ -300,6 +301,19 @@ func (c *fetchSessions) resume(req *kmsg.FetchRequest, byID bool) (*fetchContext
 	return ctx, nil
 }
 
+// named keeps the name of a topic that the fetcher names by id, so that the session still knows it when the topic is gone.
+func (c *fetchContext) named(t *fetchTarget, name string) {
+	t.name = name
+	if c.session == nil {
+		return
+	}
+	c.session.mu.Lock()
+	defer c.session.mu.Unlock()
+	if e := c.session.partitions[t.fetchKey]; e != nil {
+		e.Value.(*sessionPartition).target.name = name
+	}
+}
+
 // resize takes note of a session, which is locked, that has grown or shrunk. One that has outgrown the memory
 // is removed.
 func (c *fetchSessions) resize(s *fetchSession, size int) bool {
@@ -321,7 +335,9 @@ func (c *fetchSessions) resize(s *fetchSession, size int) bool {
 // before stays told, but a partition that is added again starts anew.
 func (s *fetchSession) put(t fetchTarget) {
 	if e := s.partitions[t.fetchKey]; e != nil {
-		e.Value.(*sessionPartition).target = t
+		known := e.Value.(*sessionPartition)
+		t.name = known.target.name
+		known.target = t
 		return
 	}
 	s.partitions[t.fetchKey] = s.order.PushBack(&sessionPartition{target: t, sent: neverSent})

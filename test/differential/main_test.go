@@ -134,6 +134,16 @@ func (r *run) elect() {
 	req.CoordinatorKey = "anybody"
 	l.both(func(_ int, s *side) { s.exchange(mainConn, req, 2, nil, patience) })
 	l.settle("__consumer_offsets", 1)
+	l.both(func(_ int, s *side) {
+		ids := kmsg.NewPtrInitProducerIDRequest()
+		ids.TransactionTimeoutMillis = 60000
+		for range 500 {
+			if o := s.exchange(mainConn, ids, 0, nil, patience); topError(o.resp) != 14 {
+				return
+			}
+			l.pause() // the first block of producer ids is on its way
+		}
+	})
 	describe := describeGroups("anybody")
 	l.both(func(_ int, s *side) {
 		for range 500 {

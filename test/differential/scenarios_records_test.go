@@ -35,8 +35,8 @@ func producePlay(l *lane) {
 	// Each of these has a partition of its own: whether one is stored says nothing about the next.
 	next := int32(0)
 	send := func(records []byte) {
-		l.do(l.version(0, 3), produceRequest(-1, many, next, records))
-		if next%3 == 0 {
+		got := l.do(l.version(0, 3), produceRequest(-1, many, next, records))
+		if next%3 == 0 && successful(got.outcomes[0]) == successful(got.outcomes[1]) {
 			l.do(l.version(1), fetchRequest(fetchAt{many, next, 0}))
 		}
 		next++
@@ -160,11 +160,13 @@ func producePlay(l *lane) {
 		addProduce(req, "__cluster_metadata", 0, plain(2, stamp))
 		l.do(l.version(0, 3), req)
 	}
-	req := produceRequest(-1, wide, 0, plain(1, stamp))
-	addProduce(req, wide, 0, plain(2, stamp))
+	twice := l.fresh("twice") // the two store different things there
+	l.createTopic(twice, 3)
+	req := produceRequest(-1, twice, 0, plain(1, stamp))
+	addProduce(req, twice, 0, plain(2, stamp))
 	l.do(l.version(0, 3), req)
-	req = produceRequest(-1, wide, 0, plain(1, stamp))
-	req.Topics = append(req.Topics, produceRequest(-1, wide, 1, plain(1, stamp)).Topics...)
+	req = produceRequest(-1, twice, 0, plain(1, stamp))
+	req.Topics = append(req.Topics, produceRequest(-1, twice, 1, plain(1, stamp)).Topics...)
 	l.do(l.version(0, 3), req)
 	req.Topics = nil
 	l.do(l.version(0, 3), req)

@@ -201,3 +201,36 @@ func TestFetch_session_rotation(t *testing.T) {
 		t.Errorf("in 8 answers with room for one batch partitions were served %v times, want twice each", served)
 	}
 }
+
+// TestSession_deleted_topic: a session by topic id whose topic is deleted answers UNKNOWN_TOPIC_OR_PARTITION, and once a
+// topic of the same name is there again INCONSISTENT_TOPIC_ID; a fetch that never knew the id answers UNKNOWN_TOPIC_ID.
+func TestSession_deleted_topic(t *testing.T) {
+	t.Parallel()
+	c := shared(t).dial(t)
+	gone, stays := c.topic(1), c.topic(1)
+	s := c.session(13, at(gone, 0), at(stays, 0))
+	code := func(resp *kmsg.FetchResponse) (code int16) {
+		t.Helper()
+		for _, topic := range resp.Topics {
+			if topic.TopicID == gone.id {
+				return topic.Partitions[0].ErrorCode
+			}
+		}
+		t.Fatalf("the topic is not in the answer: %+v", resp.Topics)
+		return -1
+	}
+	c.deleteTopic(gone)
+	if got := code(s.next(0)); got != 3 {
+		t.Errorf("deleted: error %d, want 3", got)
+	}
+	if got := code(s.next(0, at(gone, 0))); got != 3 {
+		t.Errorf("deleted, and asked for again: error %d, want 3", got)
+	}
+	if got := code(c.fetchAll(13, fetchRequest(at(gone, 0)))); got != 100 {
+		t.Errorf("outside of the session: error %d, want 100", got)
+	}
+	c.createTopic(gone.name, 1)
+	if got := code(s.next(0)); got != 103 {
+		t.Errorf("made again: error %d, want 103", got)
+	}
+}
