@@ -1,6 +1,7 @@
 package differential
 
 import (
+	"cmp"
 	"reflect"
 	"regexp"
 	"slices"
@@ -53,6 +54,14 @@ var Accepted = []Difference{
 				slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool { return t.TopicID != [16]byte{} }) &&
 				slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool { return t.TopicID == [16]byte{} })
 		}},
+	{"invalid-name-spoils", "DescribeTopicPartitions with a name that no topic may have: Kafka answers UNKNOWN_SERVER_ERROR for every topic of the request", "Kafka's handler fails; Stele answers INVALID_TOPIC_EXCEPTION for that name, and each of the others by itself",
+		func(f Finding) bool {
+			req, ok := f.Request.(*kmsg.DescribeTopicPartitionsRequest)
+			return ok && strings.HasPrefix(f.bare(), "Topics[].") && f.kafkaInt("ErrorCode") == -1 &&
+				slices.ContainsFunc(req.Topics, func(t kmsg.DescribeTopicPartitionsRequestTopic) bool {
+					return !validTopic.MatchString(t.Topic) || t.Topic == "." || t.Topic == ".."
+				})
+		}},
 	{"broken-utf8", "a name that is no UTF-8, in an answer", "Kafka puts U+FFFD in the place of what it cannot read; Stele sends back what it got",
 		func(f Finding) bool {
 			return f.Malformed && (f.Kafka == absent || f.Stele == absent || f.ends("ResourceName", "Topic", "Group")) && strings.Contains(f.Kafka+f.Stele, "\ufffd") || f.Malformed && strings.Contains(f.Stele, `\ufffd`)
@@ -64,10 +73,6 @@ var Accepted = []Difference{
 	{"no-answer", "Kafka leaves a request without an answer, for ever", "its handler failed (Produce with records of null, AlterConfigs with a resource twice); Stele answers with an error, or closes the connection when the request is malformed",
 		func(f Finding) bool {
 			return f.bare() == "(fate)" && f.Kafka == "silent" && (f.Key == produce || f.Key == 33) && !strings.HasPrefix(f.Stele, "silent")
-		}},
-	{"early-refusal", "the body of a request whose version is not served is not waited for", "Kafka reads it whole before it closes the connection",
-		func(f Finding) bool {
-			return f.Malformed && strings.HasSuffix(f.Path, "[a frame that does not end]") && f.Kafka == "silent" && f.Stele == "connection closed"
 		}},
 	{"unchecked-records", "Kafka answers UNKNOWN_SERVER_ERROR to records it cannot read", "INVALID_RECORD, and CORRUPT_MESSAGE, say that the producer is at fault and must not retry",
 		func(f Finding) bool {
@@ -95,12 +100,12 @@ var Accepted = []Difference{
 			case *kmsg.ProduceRequest:
 				return f.kafkaInt("ErrorCode") == 49 && f.steleInt("ErrorCode") == 48
 			}
-			return f.inTopic("__transaction_state")
+			return f.inTopic("__transaction_state") || f.aboutResource("__transaction_state")
 		}},
-	{"share-coordinator", "the coordinator of share groups", "share groups are not served yet: INVALID_REQUEST",
+	{"share-coordinator", "the coordinator of share groups, and its topic", "share groups are not served yet: INVALID_REQUEST",
 		func(f Finding) bool {
 			req, ok := f.Request.(*kmsg.FindCoordinatorRequest)
-			return ok && req.CoordinatorType == 2
+			return ok && req.CoordinatorType == 2 || f.inTopic("__share_group_state") || f.aboutResource("__share_group_state")
 		}},
 	{"limits-below-zero", "a fetch with a negative limit of bytes: Kafka answers UNKNOWN_SERVER_ERROR", "taken for 0: the first batch is returned",
 		func(f Finding) bool {
@@ -157,7 +162,7 @@ var Accepted = []Difference{
 		func(f Finding) bool {
 			switch f.Key {
 			case 19, 32:
-				return f.kafkaText("Name") == "min.insync.replicas" || f.Stele == absent && strings.Contains(f.Kafka, `"min.insync.replicas"`) || f.ends("ConfigSynonyms[] (count)") && strings.Contains(f.kafkaText("Name"), "min.insync.replicas")
+				return f.eitherText("Name") == "min.insync.replicas" || f.Stele == absent && strings.Contains(f.Kafka, `"min.insync.replicas"`) || f.ends("ConfigSynonyms[] (count)") && strings.Contains(f.kafkaText("Name"), "min.insync.replicas")
 			case 44:
 				return f.ends("ErrorCode", "ErrorMessage") && alters(f.Request, "min.insync.replicas")
 			}
@@ -177,11 +182,7 @@ var Accepted = []Difference{
 		}},
 	{"own-defaults", "defaults of replication factors and minimum ISRs of internal topics, of log.dirs and listeners", "one node with no configuration works",
 		func(f Finding) bool {
-			return f.Key == 32 && f.brokerResource() && slices.Contains(ownDefaults, f.kafkaText("Name"))
-		}},
-	{"unknown-broker-settings", "a broker setting with an unknown name: Kafka stores it", "INVALID_CONFIG: a misspelt setting has no effect, and nobody would know",
-		func(f Finding) bool {
-			return (f.Key == 44 || f.Key == 33) && f.kafkaInt("ErrorCode") == 0 && f.steleInt("ErrorCode") == 40 && strings.Contains(f.steleText("ErrorMessage"), "nknown broker config")
+			return f.Key == 32 && f.brokerResource() && slices.Contains(ownDefaults, f.eitherText("Name"))
 		}},
 	{"broker-listeners", "listeners that leave out the controller's: Kafka refuses them at once", "Stele looks at them at the next start",
 		func(f Finding) bool {
@@ -216,6 +217,8 @@ var ownSettings = []string{"listeners", "advertised.listeners", "log.dirs", "log
 
 var ownDefaults = []string{"offsets.topic.replication.factor", "transaction.state.log.replication.factor", "transaction.state.log.min.isr", "share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr",
 	"listeners", "log.dirs", "log.dir", "node.id", "broker.id", "process.roles", "controller.listener.names", "advertised.listeners", "controller.quorum.voters"}
+
+var validTopic = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`)
 
 var damaged = regexp.MustCompile(` \[[^\]]*\]$`)
 
@@ -260,6 +263,15 @@ func (f Finding) kafkaInt(name string) int64   { return number(f.KafkaElement, n
 func (f Finding) steleInt(name string) int64   { return number(f.SteleElement, name) }
 func (f Finding) kafkaText(name string) string { return textOf(f.KafkaElement, name) }
 func (f Finding) steleText(name string) string { return textOf(f.SteleElement, name) }
+
+// eitherText is a text of the element, which only one of the two may have.
+func (f Finding) eitherText(name string) string { return cmp.Or(f.kafkaText(name), f.steleText(name)) }
+
+// aboutResource says that the finding is about a resource of that name, and that Kafka alone has it.
+func (f Finding) aboutResource(name string) bool {
+	return f.Key == 74 && f.Stele == absent && f.kafkaText("Name") == name ||
+		f.Key == 32 && f.at("Resources[].ErrorCode") && f.kafkaText("ResourceName") == name && f.kafkaInt("ErrorCode") == 0 && f.steleInt("ErrorCode") == 3
+}
 
 // steleTop says that Stele's answer as a whole has an error and Kafka's has none.
 func (f Finding) steleTop(code int64) bool {

@@ -87,6 +87,16 @@ func fieldsOf(v reflect.Value, name string, found *[]place) {
 
 var strangeNames = []string{"", ".", "..", "nobody-made-this", "a b", "umlaut-\u00fc", "\u65e5\u672c\u8a9e", "emoji-\U0001f642", "slash/slash", "__consumer_offsets", "__transaction_state", "__cluster_metadata", strings.Repeat("x", 249), strings.Repeat("x", 250), "colon:colon", "UPPER"}
 
+// strangeName picks one. Where a topic of that name may be made, it is one that no other lane uses.
+func (l *lane) strangeName(key int16) string {
+	name := pick(l, strangeNames...)
+	if (key == 3 || key == 19) && validTopic.MatchString(name) && !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "__") {
+		name = strings.ReplaceAll(l.name, "/", ".") + "-" + name
+		name = name[:min(len(name), 249)]
+	}
+	return name
+}
+
 // left alone: what would make a server wait, or say too much.
 var leftAlone = map[string]bool{"MaxWaitMillis": true, "TimeoutMillis": true, "RebalanceTimeoutMillis": true, "TransactionTimeoutMillis": false}
 
@@ -116,14 +126,14 @@ func (l *lane) bend(key int16, p place) {
 	case reflect.Float64:
 		v.SetFloat(pick(l, -1, 0, 0.5, 1e300))
 	case reflect.String:
-		v.SetString(pick(l, strangeNames...))
+		v.SetString(l.strangeName(key))
 	case reflect.Pointer:
 		if !v.IsNil() && l.chance(40) {
 			v.SetZero()
 			return
 		}
 		if v.Type().Elem().Kind() == reflect.String {
-			v.Set(reflect.ValueOf(ptr(pick(l, strangeNames...))))
+			v.Set(reflect.ValueOf(ptr(l.strangeName(key))))
 		}
 	case reflect.Array:
 		var id [16]byte

@@ -228,6 +228,14 @@ func quotasPlay(l *lane) {
 	alter(false, []entity{{Type: "user", Name: &user}}, op("producer_byte_rate", big, false), op("producer_byte_rate", 0, true))
 	alter(false, []entity{{Type: "user", Name: &user}}, op("consumer_byte_rate", 0, true), op("consumer_byte_rate", 0, true))
 	alter(false, []entity{{Type: "client-id", Name: nil}}, op("producer_byte_rate", 0, true))
+	clear := func(entities ...entity) {
+		req := kmsg.NewPtrAlterClientQuotasRequest()
+		e := kmsg.NewAlterClientQuotasRequestEntry()
+		e.Entity, e.Ops = entities, []kmsg.AlterClientQuotasRequestEntryOp{op("producer_byte_rate", 0, true), op("consumer_byte_rate", 0, true)}
+		req.Entries = append(req.Entries, e)
+		l.tidy(1, req)
+	}
+	clear(entity{Type: "user", Name: &user})
 	describe(false)
 	two := kmsg.NewPtrAlterClientQuotasRequest()
 	for range 2 {
@@ -236,6 +244,7 @@ func quotasPlay(l *lane) {
 		two.Entries = append(two.Entries, e)
 	}
 	l.do(l.version(49), two)
+	clear(entity{Type: "client-id", Name: &client})
 	l.do(l.version(49), kmsg.NewPtrAlterClientQuotasRequest())
 	describe(false)
 }

@@ -35,7 +35,7 @@ func topicsPlay(l *lane) {
 	create(l.version(19), func(req *kmsg.CreateTopicsRequest) {
 		addCreate(req, good, 2, 1)
 		for _, name := range strangeNames {
-			if name != "__consumer_offsets" && name != "__transaction_state" && len(name) < 249 && name != "UPPER" {
+			if name != "__consumer_offsets" && name != "__transaction_state" && len(name) < 249 && name != "UPPER" && name != "nobody-made-this" {
 				addCreate(req, name, 1, 1)
 			}
 		}
@@ -64,6 +64,8 @@ func topicsPlay(l *lane) {
 		addCreate(req, strings.ReplaceAll(l.name, "/", "-")+".dot_a", 1, 1)
 		addCreate(req, strings.ReplaceAll(l.name, "/", "-")+"_dot.a", 1, 1)
 	})
+	l.tidy(5, deleteRequest(strings.ReplaceAll(l.name, "/", "-")+"_dot.a", false))
+	l.settle(strings.ReplaceAll(l.name, "/", "-")+"_dot.a", 0)
 	create(l.version(19), func(req *kmsg.CreateTopicsRequest) {
 		addCreate(req, strings.ReplaceAll(l.name, "/", "-")+"_dot_a", 1, 1)
 	})
