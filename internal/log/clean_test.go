@@ -851,3 +851,43 @@ func TestTruncationMovesTheCleanersCheckpoint(t *testing.T) {
 		t.Errorf("checkpoint %d after a new start", got)
 	}
 }
+
+// Before a log is compacted its sealed segments are on disk, and the checkpoint of recovery points says so: a gap that
+// compaction leaves is not what a crash has lost, even if the topic is no longer compacted by the time of the crash.
+func TestCompactedGapsAreNotLosses(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, "/d1").start()
+	tp := TopicPartition{"t", 0}
+	l, err := b.dirs.Create(tp, topicID, compact(Config{SegmentBytes: 300}), "", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		info, err := l.AppendAsLeader(exactlyKeyed(200, ts0, "k"), 0, AppendOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetHighWatermark(info.LastOffset + 1)
+	}
+	if cleaned, err := NewCleaner(b.dirs, DefaultCleanerOptions()).CleanOne(context.Background()); err != nil || !cleaned {
+		t.Fatalf("cleaned %t, %v", cleaned, err)
+	}
+	v := l.View()
+	last := v.list.last().base
+	v.Release()
+	data, err := vfs.ReadFile(b.fs, "/d1/"+RecoveryPointCheckpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	points, err := parseCheckpoint(data)
+	if err != nil || points[tp] < last {
+		t.Errorf("recovery points %v, %v; the last segment begins at %d", points, err, last)
+	}
+	cleaned, err := vfs.ReadFile(b.fs, "/d1/"+CleanerCheckpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := parseCheckpoint(cleaned); err != nil || m[tp] != last {
+		t.Errorf("cleaner's checkpoint %v, %v, want %d", m, err, last)
+	}
+}

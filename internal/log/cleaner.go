@@ -150,6 +150,14 @@ func (c *Cleaner) CleanOne(ctx context.Context) (cleaned bool, err error) {
 		defer c.mu.Unlock()
 		delete(c.busy, l)
 	}()
+	ld := c.dirs.dirOf(l)
+	// Gaps above the recovery point might be taken for what a crash has lost, once the topic is no longer compacted.
+	if err := l.flushSealed(); err != nil {
+		return false, err
+	}
+	if err := c.dirs.savePositions(ld); err != nil {
+		return false, c.failed(ld, err)
+	}
 	o := c.options()
 	r, err := l.clean(d, cleanOptions{now: now, mapBytes: o.DedupeBufferBytes / int64(max(o.Threads, 1)), mapLoad: o.LoadFactor,
 		cancelled: ctx.Done(), throttle: func(bytes int) error { return c.throttle(ctx, bytes) }})
@@ -167,12 +175,15 @@ func (c *Cleaner) CleanOne(ctx context.Context) (cleaned bool, err error) {
 	c.stats.BytesWritten += r.BytesAfter
 	c.stats.LastPass, c.stats.LastTime = c.now().Sub(now), c.now()
 	c.mu.Unlock()
-	if ld := c.dirs.dirOf(l); ld.failure() == nil {
-		if err := c.dirs.saveCleanedTo(ld); err != nil && !IsFull(err) {
-			c.dirs.MarkOffline(ld.path, err)
-		}
+	return true, c.failed(ld, c.dirs.saveCleanedTo(ld))
+}
+
+// failed takes a directory offline whose checkpoints could not be written, unless it is only full, and returns err.
+func (c *Cleaner) failed(ld *logDir, err error) error {
+	if err != nil && ld.failure() == nil && !IsFull(err) {
+		c.dirs.MarkOffline(ld.path, err)
 	}
-	return true, nil
+	return err
 }
 
 // choose takes the dirtiest log that is not being cleaned.
