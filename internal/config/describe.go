@@ -79,7 +79,11 @@ func (l Layers) synonyms(names []string, sensitive bool) []Synonym {
 	}
 	// The defaults of other names stand behind what was given; alone they show only behind the first name's own.
 	for i, name := range names {
-		if d := brokerTable.byName[name]; d != nil && d.Default != nil && (i == 0 || len(out) > 0) {
+		d := brokerTable.byName[name]
+		if d == nil || d.onlyDynamic() {
+			continue // a throttle is set or is not: no default stands behind it
+		}
+		if d.Default != nil && (i == 0 || len(out) > 0) {
 			add(name, *d.Default, Default)
 		}
 	}
@@ -108,6 +112,9 @@ func (l Layers) lookup(name string) (string, bool) {
 	}
 	return "", false
 }
+
+// onlyDynamic says that a broker setting is set while the broker runs or not at all, as the throttles are.
+func (d *Def) onlyDynamic() bool { return d.Internal && d.Scope == ClusterWide }
 
 func brokerDefault(name string) (string, bool) {
 	if d := brokerTable.byName[name]; d != nil && d.Default != nil {

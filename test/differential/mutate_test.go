@@ -87,9 +87,12 @@ func fieldsOf(v reflect.Value, name string, found *[]place) {
 
 var strangeNames = []string{"", ".", "..", "nobody-made-this", "a b", "umlaut-\u00fc", "\u65e5\u672c\u8a9e", "emoji-\U0001f642", "slash/slash", "__consumer_offsets", "__transaction_state", "__cluster_metadata", strings.Repeat("x", 249), strings.Repeat("x", 250), "colon:colon", "UPPER"}
 
-// strangeName picks one. Where a topic of that name may be made, it is one that no other lane uses.
-func (l *lane) strangeName(key int16) string {
+// strangeName picks one. Where a group or topic of that name may come into being, it is one that no other lane uses.
+func (l *lane) strangeName(key int16, field string) string {
 	name := pick(l, strangeNames...)
+	if strings.HasPrefix(field, "Group") && name != "" {
+		return name + "-" + strings.ReplaceAll(l.name, "/", ".")
+	}
 	if (key == 3 || key == 19) && validTopic.MatchString(name) && !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "__") {
 		name = strings.ReplaceAll(l.name, "/", ".") + "-" + name
 		name = name[:min(len(name), 249)]
@@ -126,14 +129,14 @@ func (l *lane) bend(key int16, p place) {
 	case reflect.Float64:
 		v.SetFloat(pick(l, -1, 0, 0.5, 1e300))
 	case reflect.String:
-		v.SetString(l.strangeName(key))
+		v.SetString(l.strangeName(key, p.name))
 	case reflect.Pointer:
 		if !v.IsNil() && l.chance(40) {
 			v.SetZero()
 			return
 		}
 		if v.Type().Elem().Kind() == reflect.String {
-			v.Set(reflect.ValueOf(ptr(l.strangeName(key))))
+			v.Set(reflect.ValueOf(ptr(l.strangeName(key, p.name))))
 		}
 	case reflect.Array:
 		var id [16]byte
