@@ -2,6 +2,7 @@ package differential
 
 import (
 	"cmp"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -121,6 +122,11 @@ var Accepted = []Difference{
 				return req.IsolationLevel < 0 || req.IsolationLevel > 1
 			}
 			return false
+		}},
+	{"smallest-session", "a fetch that ends the session of the smallest number there is, -2147483648: Kafka answers UNKNOWN_SERVER_ERROR", "Kafka takes its absolute value, which does not exist; in Stele it is one more number that no session has",
+		func(f Finding) bool {
+			req, ok := f.Request.(*kmsg.FetchRequest)
+			return ok && req.SessionID == math.MinInt32 && f.at("ErrorCode") && f.kafkaInt("ErrorCode") == -1
 		}},
 	{"aborted-null", "no aborted transactions: null or empty", "both mean none",
 		func(f Finding) bool {

@@ -162,6 +162,11 @@ func producePlay(l *lane) {
 	}
 	twice := l.fresh("twice") // the two store different things there
 	l.createTopic(twice, 3)
+	for _, rubbish := range [][]byte{{}, {1, 2, 3}, make([]byte, 17), make([]byte, 61), good()[:30]} {
+		req := produceRequest(-1, twice, 2, plain(1, stamp))
+		addProduce(req, twice, 1, rubbish)
+		l.do(l.version(0, 3), req)
+	}
 	req := produceRequest(-1, twice, 0, plain(1, stamp))
 	addProduce(req, twice, 0, plain(2, stamp))
 	l.do(l.version(0, 3), req)
@@ -402,6 +407,7 @@ func sessionsPlay(l *lane) {
 	ask(v, 0, 1)        // no session, but an epoch
 	ask(v, 0, -2)       // below the last
 	ask(v, id, -5)      // below zero
+	ask(v, math.MinInt32, -1, fetchAt{topic, 0, 0})
 	ask(v, 99999999, 0) // a new one in place of nobody's
 	other := ask(v, id, 0, fetchAt{topic, 0, 0})
 	l.keep("session:"+name+"b", other, func(resp kmsg.Response) int64 { return int64(resp.(*kmsg.FetchResponse).SessionID) })
