@@ -46,7 +46,7 @@ var Accepted = []Difference{
 			if req, ok := f.Request.(*kmsg.DeleteTopicsRequest); ok && f.Version >= 6 && nameAndID(req) {
 				return true
 			}
-			return f.Request != nil && namesTwice(reflect.ValueOf(f.Request).Elem())
+			return f.Request != nil && namesTwice(f.Request)
 		}},
 	{"names-beside-ids", "a Metadata request that names some topics and asks for others by id", "Kafka leaves out those that are named; Stele describes all of them",
 		func(f Finding) bool {
@@ -99,7 +99,8 @@ var Accepted = []Difference{
 			case *kmsg.FindCoordinatorRequest:
 				return req.CoordinatorType == 1
 			case *kmsg.ProduceRequest:
-				return f.kafkaInt("ErrorCode") == 49 && f.steleInt("ErrorCode") == 48
+				return f.kafkaInt("ErrorCode") == 49 && f.steleInt("ErrorCode") == 48 ||
+					f.kafkaInt("ErrorCode") == 17 && f.steleInt("ErrorCode") == 3 && f.inTopic("__transaction_state")
 			}
 			return f.inTopic("__transaction_state") || f.aboutResource("__transaction_state")
 		}},
@@ -128,6 +129,12 @@ var Accepted = []Difference{
 			req, ok := f.Request.(*kmsg.FetchRequest)
 			return ok && req.SessionID == math.MinInt32 && f.at("ErrorCode") && f.kafkaInt("ErrorCode") == -1
 		}},
+	{"zero-topic-id", "a fetch of several partitions of a topic whose id is all zeros: Kafka answers UNKNOWN_SERVER_ERROR as a whole", "Kafka's handler fails; Stele answers UNKNOWN_TOPIC_ID for that topic, and serves the others",
+		func(f Finding) bool {
+			req, ok := f.Request.(*kmsg.FetchRequest)
+			return ok && f.Version >= 13 && f.at("ErrorCode") && f.kafkaInt("ErrorCode") == -1 &&
+				slices.ContainsFunc(req.Topics, func(t kmsg.FetchRequestTopic) bool { return t.TopicID == [16]byte{} && len(t.Partitions) > 1 })
+		}},
 	{"aborted-null", "no aborted transactions: null or empty", "both mean none",
 		func(f Finding) bool {
 			return f.Key == fetch && f.ends("AbortedTransactions") && (f.Kafka == null || f.Stele == null)
@@ -140,7 +147,7 @@ var Accepted = []Difference{
 	{"fetch-as-replica", "a fetch by a replica is told the leader's address too when it asks the wrong one", "Kafka tells consumers alone",
 		func(f Finding) bool {
 			req, ok := f.Request.(*kmsg.FetchRequest)
-			return ok && req.ReplicaID >= 0 && f.at("Brokers[]", "Brokers[] (count)")
+			return ok && (req.ReplicaID >= 0 || req.ReplicaState.ID >= 0) && f.at("Brokers[]", "Brokers[] (count)")
 		}},
 	{"group-shells", "a classic group without members and offsets: after a join that failed, or when its last offset is gone", "Kafka lists it as Empty until a cleanup, up to ten minutes later; in Stele it does not exist",
 		func(f Finding) bool {
@@ -332,11 +339,16 @@ func alters(req kmsg.Request, setting string) bool {
 }
 
 // namesTwice says that some collection of a request has two elements of the same name.
-func namesTwice(v reflect.Value) bool {
+func namesTwice(req kmsg.Request) bool {
+	byID := (req.Key() == produce || req.Key() == fetch) && req.GetVersion() >= 13 // names are not sent then
+	return twice(reflect.ValueOf(req).Elem(), byID)
+}
+
+func twice(v reflect.Value, byID bool) bool {
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() && v.Type().Field(i).Name != "UnknownTags" && namesTwice(v.Field(i)) {
+			if v.Type().Field(i).IsExported() && v.Type().Field(i).Name != "UnknownTags" && twice(v.Field(i), byID) {
 				return true
 			}
 		}
@@ -352,6 +364,9 @@ func namesTwice(v reflect.Value) bool {
 			case reflect.Struct:
 				var key [4]any
 				for k, field := range []string{"Topic", "Partition", "ResourceName", "Name"} {
+					if byID && field == "Topic" {
+						field = "TopicID"
+					}
 					if f := e.FieldByName(field); f.IsValid() {
 						if f.Kind() == reflect.Pointer && !f.IsNil() {
 							f = f.Elem()
@@ -371,7 +386,7 @@ func namesTwice(v reflect.Value) bool {
 				return true
 			}
 			seen[name] = true
-			if namesTwice(e) {
+			if twice(e, byID) {
 				return true
 			}
 		}

@@ -107,8 +107,8 @@ func (l *lane) on(connection string, version int16, req kmsg.Request) sent {
 		l.pause() // Kafka fetches its next block of producer ids
 		got = l.attempt(connection, version, req)
 	}
-	for try := 0; try < 6 && readers[req.Key()] && l.ledger.surprising(got.findings); try++ {
-		time.Sleep(time.Duration(4<<try) * time.Millisecond)
+	for try := 0; try < 11 && readers[req.Key()] && l.ledger.surprising(got.findings); try++ {
+		time.Sleep(time.Duration(min(4<<try, 500)) * time.Millisecond)
 		got = l.attempt(connection, version, req)
 	}
 	l.record(got, connection, false)

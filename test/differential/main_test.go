@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"runtime/debug"
 	"strconv"
@@ -353,7 +352,7 @@ func (l *lane) sendOdd(version int16, req kmsg.Request) sent {
 // startOver goes on with other topics when the two servers may have stored different things in these.
 func (l *lane) startOver(f *fixture, got sent) {
 	p, ok := got.req.(*kmsg.ProduceRequest)
-	if ok && (len(got.findings) > 0 || p.Acks == 0 || namesTwice(reflect.ValueOf(p).Elem())) {
+	if ok && (len(got.findings) > 0 || p.Acks == 0 || namesTwice(p)) {
 		*f = *l.fixture()
 	}
 }

@@ -162,9 +162,11 @@ func producePlay(l *lane) {
 	}
 	twice := l.fresh("twice") // the two store different things there
 	l.createTopic(twice, 3)
-	for _, rubbish := range [][]byte{{}, {1, 2, 3}, make([]byte, 17), make([]byte, 61), good()[:30]} {
-		req := produceRequest(-1, twice, 2, plain(1, stamp))
-		addProduce(req, twice, 1, rubbish)
+	beside := l.fresh("beside")
+	l.createTopic(beside, 6)
+	for i, rubbish := range [][]byte{{}, {1, 2, 3}, make([]byte, 17), make([]byte, 61), good()[:30]} {
+		req := produceRequest(-1, beside, int32(i), plain(1, stamp))
+		addProduce(req, beside, 5, rubbish)
 		l.do(l.version(0, 3), req)
 	}
 	req := produceRequest(-1, twice, 0, plain(1, stamp))
@@ -323,6 +325,9 @@ func fetchPlay(l *lane) {
 		}
 		l.do(l.version(1), req)
 	}
+	nameless := fetchRequest(fetchAt{topic, 0, 0}, fetchAt{wide, 0, 0}, fetchAt{wide, 1, 0})
+	nameless.Topics[1].TopicID = [16]byte{}
+	l.do(l.version(1, 13), nameless)
 	for _, least := range []int32{-1, 0, 1, 100, math.MaxInt32} {
 		req := fetchRequest(fetchAt{topic, 0, 0})
 		req.MinBytes, req.MaxWaitMillis = least, 20
@@ -401,12 +406,12 @@ func sessionsPlay(l *lane) {
 	ask(v, id, 11, fetchAt{topic, 0, 5}, fetchAt{"bad name", 0, 0})
 	ask(v, id, 11) // an epoch twice
 	ask(v, id, 12)
-	ask(v, id, 14)      // too far
-	ask(v, id, 13)      // and the right one
-	ask(v, id+7777, 1)  // nobody's
-	ask(v, 0, 1)        // no session, but an epoch
-	ask(v, 0, -2)       // below the last
-	ask(v, id, -5)      // below zero
+	ask(v, id, 14)     // too far
+	ask(v, id, 13)     // and the right one
+	ask(v, id+7777, 1) // nobody's
+	ask(v, 0, 1)       // no session, but an epoch
+	ask(v, 0, -2)      // below the last
+	ask(v, id, -5)     // below zero
 	ask(v, math.MinInt32, -1, fetchAt{topic, 0, 0})
 	ask(v, 99999999, 0) // a new one in place of nobody's
 	other := ask(v, id, 0, fetchAt{topic, 0, 0})
