@@ -55,6 +55,12 @@ var Accepted = []Difference{
 				slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool { return t.TopicID != [16]byte{} }) &&
 				slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool { return t.TopicID == [16]byte{} })
 		}},
+	{"nothing-named", "a Metadata request for a topic with neither name nor id: Kafka answers UNKNOWN_SERVER_ERROR as a whole", "Kafka's handler fails; Stele answers INVALID_REQUEST for that topic, and the others by themselves",
+		func(f Finding) bool {
+			req, ok := f.Request.(*kmsg.MetadataRequest)
+			return ok && f.Version >= 13 && f.at("ErrorCode") && f.kafkaInt("ErrorCode") == -1 &&
+				slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool { return t.Topic == nil && t.TopicID == [16]byte{} })
+		}},
 	{"invalid-name-spoils", "DescribeTopicPartitions with a name that no topic may have: Kafka answers UNKNOWN_SERVER_ERROR for every topic of the request", "Kafka's handler fails; Stele answers INVALID_TOPIC_EXCEPTION for that name, and each of the others by itself",
 		func(f Finding) bool {
 			req, ok := f.Request.(*kmsg.DescribeTopicPartitionsRequest)

@@ -276,6 +276,9 @@ func metadataPlay(l *lane) {
 	ask(l.version(3, 4), false, l.fresh("missing"), f.one, l.fresh("missing"))
 	ask(l.version(3, 4), false, strangeNames...)
 	ask(l.version(3, 4), true, "bad name", "", "..", strings.Repeat("z", 250))
+	nothing := kmsg.NewPtrMetadataRequest()
+	nothing.Topics = []kmsg.MetadataRequestTopic{kmsg.NewMetadataRequestTopic()}
+	l.do(l.version(3, 13), nothing)
 	// Made by asking.
 	auto := l.fresh("auto")
 	ask(l.version(3, 4), true, auto)
