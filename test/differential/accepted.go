@@ -130,10 +130,10 @@ var Accepted = []Difference{
 			}
 			return false
 		}},
-	{"smallest-session", "a fetch that ends the session of the smallest number there is, -2147483648: Kafka answers UNKNOWN_SERVER_ERROR", "Kafka takes its absolute value, which does not exist; in Stele it is one more number that no session has",
+	{"extreme-session", "a fetch that ends the session of the smallest or largest number there is: Kafka answers UNKNOWN_SERVER_ERROR", "Kafka's handler fails; in Stele these are two more numbers that no session has",
 		func(f Finding) bool {
 			req, ok := f.Request.(*kmsg.FetchRequest)
-			return ok && req.SessionID == math.MinInt32 && f.at("ErrorCode") && f.kafkaInt("ErrorCode") == -1
+			return ok && (req.SessionID == math.MinInt32 || req.SessionID == math.MaxInt32) && f.at("ErrorCode") && f.kafkaInt("ErrorCode") == -1
 		}},
 	{"zero-topic-id", "a fetch of several partitions of a topic whose id is all zeros: Kafka answers UNKNOWN_SERVER_ERROR as a whole", "Kafka's handler fails; Stele answers UNKNOWN_TOPIC_ID for that topic, and serves the others",
 		func(f Finding) bool {
