@@ -3,14 +3,11 @@ package cli
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +15,6 @@ import (
 
 	"github.com/stelelog/stele/internal/broker"
 	"github.com/stelelog/stele/internal/config"
-	"github.com/stelelog/stele/internal/controller"
 	"github.com/stelelog/stele/internal/coordinator"
 	"github.com/stelelog/stele/internal/group"
 	"github.com/stelelog/stele/internal/log"
@@ -46,6 +42,7 @@ type node struct {
 	incarnation   metadata.UUID
 	server        *server.Server
 	controllerAPI *server.ControllerAPI
+	mesh          *quorum.Mesh // to the other controllers; nil without that role
 	brokerAPI     *server.BrokerAPI
 	host          *quorum.Host
 	dirs          *log.Dirs
@@ -141,6 +138,10 @@ func (n *node) listen() error {
 		n.onUnwind(n.brokerAPI.Close)
 	}
 	if n.config.HasRole("controller") {
+		if err := n.connectControllers(); err != nil {
+			return err
+		}
+		opts.Handlers = append(opts.Handlers, server.QuorumPeer(n.mesh.Serve))
 		n.controllerAPI = server.NewControllerAPI(n.plan.ClusterID)
 		opts.OnPeerClosed = n.controllerAPI.PeerClosed
 		n.onUnwind(n.controllerAPI.Close)
@@ -152,6 +153,9 @@ func (n *node) listen() error {
 	n.server = server.New(opts)
 	if err := n.server.Start(); err != nil {
 		return err
+	}
+	if n.mesh != nil {
+		n.mesh.SetEndpoints(n.controllerEndpoints())
 	}
 	n.onUnwind(func() {
 		drain, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -206,27 +210,6 @@ func (n *node) cleanBrokerEpoch() int64 {
 	return -1
 }
 
-func (n *node) identity() quorum.Identity {
-	return quorum.Identity{ClusterID: n.plan.ClusterID, NodeID: n.id, DirectoryID: n.plan.IDs[n.plan.MetadataDir]}
-}
-
-func (n *node) formatQuorum(dir string, id metadata.UUID) error {
-	voters, err := n.config.QuorumVoters()
-	if err != nil {
-		return err
-	}
-	for _, voter := range voters {
-		if voter.ID != n.id {
-			return errors.New("a quorum of several voters cannot be formed by this version: leave controller.quorum.voters to this node alone")
-		}
-	}
-	self := quorum.Voter{VoterID: n.id, VoterDirectoryID: id, Endpoints: n.controllerEndpoints(), KRaftVersionFeature: metadata.VersionRange{Min: 0, Max: 1}}
-	return quorum.Format(quorum.FormatOptions{
-		FS: n.fs, Dir: dir, Identity: quorum.Identity{ClusterID: n.plan.ClusterID, NodeID: n.id, DirectoryID: id},
-		Voters: []quorum.Voter{self}, Bootstrap: metadata.BootstrapRecords(metadata.LevelLatest),
-	})
-}
-
 // bound is a listener's address as clients should use it, with the port it got.
 func (n *node) bound(l config.Listener) config.Listener {
 	if l.Port == 0 {
@@ -238,74 +221,6 @@ func (n *node) bound(l config.Listener) config.Listener {
 		l.Host = "127.0.0.1"
 	}
 	return l
-}
-
-func (n *node) controllerEndpoints() []metadata.VoterEndpoint {
-	var endpoints []metadata.VoterEndpoint
-	for _, l := range n.config.ControllerListeners() {
-		l = n.bound(l)
-		endpoints = append(endpoints, metadata.VoterEndpoint{Name: l.Name, Host: l.Host, Port: l.Port})
-	}
-	return endpoints
-}
-
-func (n *node) startQuorum(ctx context.Context) error {
-	host, err := quorum.Open(quorum.Options{
-		FS: n.fs, Dir: n.plan.MetadataDir, Identity: n.identity(),
-		Controller: controller.Options{NodeID: n.id, ClusterID: n.plan.ClusterID, Static: n.config, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64()))},
-		Config: quorum.Config{
-			SegmentBytes: int32(n.config.Int("metadata.log.segment.bytes")), SegmentMs: n.config.Long("metadata.log.segment.ms"),
-			Snapshots: quorum.SnapshotRules{
-				BytesBetween: n.config.Long("metadata.log.max.record.bytes.between.snapshots"), MaxInterval: n.config.Duration("metadata.log.max.snapshot.interval.ms"),
-				RetentionBytes: n.config.Long("metadata.max.retention.bytes"), Retention: n.config.Duration("metadata.max.retention.ms"),
-			},
-			ElectionTimeout: n.config.Duration("controller.quorum.election.timeout.ms"),
-		},
-		Endpoints: n.controllerEndpoints(), ErrorCode: server.ErrorCode, Logger: n.logger,
-	})
-	if err != nil {
-		return err
-	}
-	n.host = host
-	host.Start()
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		<-host.Done()
-		if err := host.Err(); err != nil {
-			n.fail(fmt.Errorf("the metadata log in %s: %w", n.plan.MetadataDir, err))
-		}
-	})
-	n.onUnwind(func() {
-		if err := host.Close(); err != nil {
-			n.logger.Error("the quorum was not closed cleanly", "cause", err)
-		}
-		watching.Wait()
-	})
-	n.image.Store(new(host.Committed))
-	n.controllerAPI.Open(host, server.ControllerNode{ID: n.id, Config: n.config, OwnBroker: n.ownBroker(), Logger: n.logger, LogLevel: n.level})
-	if err := host.WaitActive(ctx); err != nil {
-		return err
-	}
-	return n.controllerAPI.Register(ctx, n.controllerRegistration())
-}
-
-// controllerRegistration is what the metadata log is told of this controller.
-func (n *node) controllerRegistration() *kmsg.ControllerRegistrationRequest {
-	req := kmsg.NewPtrControllerRegistrationRequest()
-	req.ControllerID, req.IncarnationID = n.id, n.incarnation
-	for _, l := range n.config.ControllerListeners() {
-		l = n.bound(l)
-		protocol, _ := n.config.SecurityProtocol(l.Name)
-		one := kmsg.NewControllerRegistrationRequestListener()
-		one.Name, one.Host, one.Port, one.SecurityProtocol = l.Name, l.Host, l.Port, int16(protocol)
-		req.Listeners = append(req.Listeners, one)
-	}
-	for _, f := range metadata.SupportedFeatures() {
-		one := kmsg.NewControllerRegistrationRequestFeature()
-		one.Name, one.MinSupportedVersion, one.MaxSupportedVersion = f.Name, f.Min, f.Max
-		req.Features = append(req.Features, one)
-	}
-	return req
 }
 
 // ownBroker is the id of the broker in this process, -1 for none.
@@ -500,6 +415,9 @@ func (n *node) features() server.Features {
 // ready waits until clients may come, then lets them through.
 func (n *node) ready(ctx context.Context) error {
 	if n.broker == nil {
+		if err := n.host.WaitLed(ctx); err != nil {
+			return err
+		}
 		n.readiness.Met(readyStarted)
 		return nil
 	}

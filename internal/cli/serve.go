@@ -100,6 +100,9 @@ func (e *env) serve(ctx context.Context, o serveOptions) error {
 
 	started := time.Now()
 	n, err := startNode(ctx, c, logger, level, nil)
+	if err != nil && ctx.Err() != nil {
+		return nil // stopped while starting
+	}
 	if err != nil {
 		return err
 	}

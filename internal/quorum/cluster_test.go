@@ -32,9 +32,13 @@ type memNetwork struct {
 type memTransport struct {
 	network *memNetwork
 	self    Identity
+	host    *Host
 }
 
 func (t *memTransport) Send(to Voter, messages []*pb.Message) {
+	if err := attachSnapshots(t.host.node.store, messages); err != nil {
+		panic(err)
+	}
 	t.network.mu.Lock()
 	defer t.network.mu.Unlock()
 	target := t.network.hosts[to.VoterID]
@@ -44,7 +48,7 @@ func (t *memTransport) Send(to Voter, messages []*pb.Message) {
 	if t.network.loseSnapshots > 0 && slices.ContainsFunc(messages, func(m *pb.Message) bool { return m.GetType() == pb.MsgSnap }) {
 		t.network.loseSnapshots--
 		sender := t.network.hosts[t.self.NodeID]
-		t.network.wg.Go(func() { _ = sender.Unreachable(to) })
+		t.network.wg.Go(func() { _ = sender.SnapshotLost(to) })
 		return
 	}
 	copies := make([]*pb.Message, len(messages))
@@ -94,8 +98,10 @@ func newTestCluster(t *testing.T, c Config) *testCluster {
 func (tc *testCluster) start(id int32) {
 	o := hostOptions(tc.disks[id], tc.config)
 	o.Identity, o.Controller.NodeID = identityOf(testVoter(id)), id
-	o.Transport = &memTransport{network: tc.network, self: o.Identity}
+	transport := &memTransport{network: tc.network, self: o.Identity}
+	o.Transport = transport
 	h, err := Open(o)
+	transport.host = h
 	if err != nil {
 		tc.t.Fatalf("voter %d: %v", id, err)
 	}
@@ -312,7 +318,6 @@ func TestHostDeposedByCommittedEntries(t *testing.T) {
 	fs := vfs.NewMem()
 	formatTest(t, fs, testVoter(1), testVoters(1, 2, 3))
 	o := hostOptions(fs, Config{})
-	o.Transport = &memTransport{network: &memNetwork{}, self: o.Identity}
 	h, err := Open(o)
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/stelelog/stele/internal/metadata"
 	"github.com/stelelog/stele/internal/vfs"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.etcd.io/raft/v3"
 )
 
 // Config is the part of the node's settings that concerns the quorum. Zero fields take Kafka's defaults.
@@ -94,6 +95,9 @@ type Host struct {
 	machine *machine
 	keeper  *keeper
 	mirror  metadata.QuorumState // as last written
+	// canvassing is when this voter stands for election out of turn, canvasses how often it still does; see canvass.
+	canvassing time.Time
+	canvasses  int
 }
 
 // request is a Do on its way.
@@ -211,9 +215,18 @@ func (h *Host) Committed() *metadata.Image { return h.machine.image.Load() }
 
 // WaitActive returns when this node is the active controller, or with ctx's error or why the host stopped.
 func (h *Host) WaitActive(ctx context.Context) error {
+	return h.waitFor(ctx, func(s *Status) bool { return s.Active })
+}
+
+// WaitLed returns when some node is known to lead, or with ctx's error or why the host stopped.
+func (h *Host) WaitLed(ctx context.Context) error {
+	return h.waitFor(ctx, func(s *Status) bool { return s.LeaderID >= 0 })
+}
+
+func (h *Host) waitFor(ctx context.Context, met func(*Status) bool) error {
 	for {
 		s := h.board.get()
-		if s.Active {
+		if met(s) {
 			return nil
 		}
 		select {
@@ -328,10 +341,13 @@ func (h *Host) run() error {
 	if err := h.settle(); err != nil {
 		return err
 	}
-	if h.node.alone() {
+	switch {
+	case h.node.alone():
 		if err := h.node.campaign(); err != nil {
 			return err
 		}
+	case h.node.term == 0: // a quorum that was just formed
+		h.canvass()
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -371,6 +387,9 @@ func (h *Host) run() error {
 				return err
 			}
 		}
+		if err := h.stand(now); err != nil {
+			return err
+		}
 		if err := h.settle(); err != nil {
 			return err
 		}
@@ -404,7 +423,45 @@ func (h *Host) wakeUp(nextTick time.Time) time.Duration {
 	if at, ok := h.machine.nextDeadline(); ok && at.Before(next) {
 		next = at
 	}
+	if h.canvasses > 0 && h.canvassing.Before(next) {
+		next = h.canvassing
+	}
 	return max(0, next.Sub(now))
+}
+
+// canvassInterval is how long one voter waits for another's election out of turn, canvassTries how often it tries.
+const (
+	canvassInterval = 50 * time.Millisecond
+	canvassTries    = 20
+)
+
+// canvass makes this voter stand for election soon, because there is no leader and nobody's silence has to be waited
+// out: the quorum is new, or the leader's process has ended. The voters take turns, in the order of their ids.
+func (h *Host) canvass() {
+	turn := 0
+	for _, v := range h.node.voters {
+		if v.VoterID < h.o.Identity.NodeID && raftIDOf(v) != h.node.leader {
+			turn++
+		}
+	}
+	h.canvassing, h.canvasses = h.o.Now().Add(time.Duration(turn+1)*canvassInterval), canvassTries
+}
+
+// stand campaigns when it is time to. It is over once a leader is known; else raft's own timeout goes on.
+func (h *Host) stand(now time.Time) error {
+	if h.canvasses == 0 || now.Before(h.canvassing) {
+		return nil
+	}
+	h.canvasses--
+	if h.node.leader != 0 {
+		h.canvasses = 0
+		return nil
+	}
+	h.canvassing = now.Add(time.Duration(len(h.node.voters)) * canvassInterval)
+	if h.node.role != raft.StateFollower && h.node.role != raft.StatePreCandidate {
+		return nil
+	}
+	return h.node.campaign()
 }
 
 // propose computes, appends and replays what was asked for, and what is due by the clock.

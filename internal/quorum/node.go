@@ -153,9 +153,6 @@ func (n *node) drainAll(f follower) error {
 			n.leader, n.role = rd.SoftState.Lead, rd.SoftState.RaftState
 		}
 		if len(rd.Messages) > 0 {
-			if err := n.store.attachSnapshots(rd.Messages); err != nil {
-				return err
-			}
 			f.send(rd.Messages)
 		}
 		f.moved()
@@ -229,6 +226,9 @@ func (n *node) tick() error {
 
 // campaign stands for election at once. Raft does not while membership changes wait to be applied: drain first.
 func (n *node) campaign() error { return guard(n.raft.Campaign) }
+
+// forgetLeader makes a follower ready to vote for another than the leader it knows.
+func (n *node) forgetLeader() error { return guard(n.raft.ForgetLeader) }
 
 // step gives raft a message of another voter. Messages raft has no use for are dropped, as a network might, and so are
 // those whose content could not be stored: raft never takes a message back.

@@ -263,33 +263,19 @@ func walkSnapshotBatch(b record.Batch, first bool, footer *bool, f func(value []
 	return it.Err()
 }
 
-// attachSnapshots adds the snapshot's file to the messages that bring one to another voter.
-func (s *storage) attachSnapshots(messages []*pb.Message) error {
-	for _, m := range messages {
-		if m.GetType() != pb.MsgSnap {
-			continue
-		}
-		f := &fields{b: m.GetSnapshot().GetData()}
-		place := f.position()
-		if f.err != nil || place.EndOffset == 0 {
-			continue
-		}
-		file, err := vfs.ReadFile(s.fs, filepath.Join(s.dir, place.snapshotID().file()))
-		if err != nil {
-			return err
-		}
-		snapshot := proto.Clone(m.GetSnapshot()).(*pb.Snapshot)
-		snapshot.Data = append(snapshot.GetData(), file...)
-		m.Snapshot = snapshot
-	}
-	return nil
-}
-
 // receivedSnapshot is a leader's snapshot taken apart.
 type receivedSnapshot struct {
 	place  position
 	voters []Voter
 	file   []byte // empty if the leader's log starts at offset 0
+}
+
+// snapshotPlace is where the snapshot in a message of raft's ends. The message brings its membership only; the file,
+// if place.EndOffset is above 0, is fetched from the sender and appended to the data before raft is given the message.
+func snapshotPlace(m *pb.Message) (place position, err error) {
+	f := &fields{b: m.GetSnapshot().GetData()}
+	place = f.position()
+	return place, f.err
 }
 
 // checkSnapshot takes a snapshot from another voter apart and checks all of it.

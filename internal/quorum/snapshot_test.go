@@ -117,7 +117,7 @@ func TestSnapshotInstallIsAtomic(t *testing.T) {
 		t.Fatal(err)
 	}
 	message := &pb.Message{Type: pb.MsgSnap.Enum(), Snapshot: snapshot}
-	if err := ls.attachSnapshots([]*pb.Message{message}); err != nil {
+	if err := attachSnapshots(ls, []*pb.Message{message}); err != nil {
 		t.Fatal(err)
 	}
 	hard := &pb.HardState{Term: new(uint64(5)), Vote: new(uint64(0)), Commit: new(uint64(6))}

@@ -332,8 +332,8 @@ func (s *storage) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 
 func (s *storage) firstRecent() uint64 { return s.runs.next - uint64(len(s.recent)) }
 
-// Snapshot describes the newest snapshot. Its data is what install needs beside the file, which attachSnapshots adds
-// when the message leaves.
+// Snapshot describes the newest snapshot. Its data is what install needs beside the file, which who receives it
+// fetches.
 func (s *storage) Snapshot() (*pb.Snapshot, error) {
 	data, err := appendMembership(appendPosition(nil, s.state.snapshot), s.state.membership, s.state.voters)
 	if err != nil {

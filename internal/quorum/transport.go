@@ -5,14 +5,14 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// Transport brings raft's messages to the other voters. It may lose, repeat and reorder them.
+// Transport brings raft's messages to the other voters. It may lose, repeat and reorder them. Mesh is the one over
+// controller listeners; tests have another.
 //
-// Whoever implements it opens connections with a handshake in which both sides show their Identity, refuses a peer
-// that Host.Admit refuses, and gives what arrives to Host.Receive with the identity that was shown. A message's own
-// sender field proves nothing.
+// A message with a snapshot leaves with its place and membership only. Whoever receives it gets the file from the
+// sender, and appends it to the data, before the message goes to Host.Receive.
 type Transport interface {
 	// Send takes messages for one voter and returns at once; it keeps them and must not change them. A voter that
-	// cannot be reached is reported by Host.Unreachable.
+	// cannot be reached is reported by Host.Unreachable, a snapshot that was lost by Host.SnapshotLost.
 	Send(to Voter, messages []*pb.Message)
 }
 
@@ -43,13 +43,33 @@ func (h *Host) Receive(peer Identity, messages []*pb.Message) error {
 	})
 }
 
-// Unreachable says that messages to that voter were lost. A snapshot may have been among them: raft sends that voter
-// nothing else until it hears what became of it.
+// Unreachable says that messages to that voter were lost.
 func (h *Host) Unreachable(v Voter) error {
 	return h.post(func() error {
 		h.node.raft.ReportUnreachable(raftIDOf(v))
+		return nil
+	})
+}
+
+// SnapshotLost says that a snapshot did not reach that voter. Raft sends it nothing else until it hears that.
+func (h *Host) SnapshotLost(v Voter) error {
+	return h.post(func() error {
 		h.node.raft.ReportSnapshot(raftIDOf(v), raft.SnapshotFailure)
 		return nil
+	})
+}
+
+// VoterGone says that a voter's process has ended: it closed its connection, and nobody listens at its address. If it
+// was the leader, it is forgotten, so that the others may elect another before its silence has lasted a whole election
+// timeout. Raft's rules are what they were: evidence that is wrong costs an election, no more.
+func (h *Host) VoterGone(v Voter) error {
+	return h.post(func() error {
+		if h.node.leader != raftIDOf(v) {
+			return nil
+		}
+		h.log.Info("the leader of the metadata log is gone", "leader", v.VoterID, "epoch", h.node.term, "cause", "it closed its connection and its listener refuses a new one")
+		h.canvass()
+		return h.node.forgetLeader()
 	})
 }
 

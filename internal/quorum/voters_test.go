@@ -3,6 +3,7 @@ package quorum
 import (
 	"bytes"
 	"errors"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/cryptotest"
@@ -73,8 +74,13 @@ func (q *simQuorum) crash(v *simVoter) {
 
 // run lets a voter do what it has ready; a fault of its disk takes it down and up again.
 func (q *simQuorum) run(v *simVoter) {
+	var pulled error // a disk that fails under the reading of a snapshot
 	err := v.node.drain(follower{
 		send: func(messages []*pb.Message) {
+			if err := attachSnapshots(v.node.store, messages); err != nil {
+				pulled = err
+				return
+			}
 			for _, m := range messages {
 				q.network = append(q.network, proto.Clone(m).(*pb.Message))
 			}
@@ -91,7 +97,7 @@ func (q *simQuorum) run(v *simVoter) {
 			return nil
 		},
 	})
-	if err != nil {
+	if err = errors.Join(err, pulled); err != nil {
 		if !errors.Is(err, errPulled) {
 			q.t.Fatalf("voter %d: %v", v.self.VoterID, err)
 		}
@@ -341,4 +347,25 @@ func TestNothingLeavesBeforeItIsDurable(t *testing.T) {
 	if sent[pb.MsgVoteResp] == 0 || sent[pb.MsgAppResp] == 0 || sent[pb.MsgHeartbeatResp] == 0 {
 		t.Errorf("sent were %v: the test shows too little", sent)
 	}
+}
+
+// attachSnapshots adds the snapshot's file to the messages that bring one, as a transport does for their receiver.
+func attachSnapshots(s *storage, messages []*pb.Message) error {
+	for _, m := range messages {
+		if m.GetType() != pb.MsgSnap {
+			continue
+		}
+		place, err := snapshotPlace(m)
+		if err != nil || place.EndOffset == 0 {
+			continue
+		}
+		file, err := vfs.ReadFile(s.fs, filepath.Join(s.dir, place.snapshotID().file()))
+		if err != nil {
+			return err
+		}
+		snapshot := proto.Clone(m.GetSnapshot()).(*pb.Snapshot)
+		snapshot.Data = append(snapshot.GetData(), file...)
+		m.Snapshot = snapshot
+	}
+	return nil
 }

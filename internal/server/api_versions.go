@@ -83,6 +83,9 @@ func (s *Server) checkDestination(req *kmsg.ApiVersionsRequest, scope wire.Scope
 func (h handlers) ranges() []kmsg.ApiVersionsResponseApiKey {
 	out := make([]kmsg.ApiVersionsResponseApiKey, 0, len(h))
 	for key, handler := range h {
+		if key == wire.KeyQuorumPeer {
+			continue
+		}
 		api, _ := wire.Lookup(key)
 		k := kmsg.NewApiVersionsResponseApiKey()
 		k.ApiKey, k.MinVersion, k.MaxVersion = key, api.Min, handler.max(api)

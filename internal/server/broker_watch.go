@@ -45,6 +45,21 @@ func (w *brokerWatch) heard(conn uint64, broker int32, epoch int64) {
 	w.brokers[broker] = heardBroker{conn, epoch}
 }
 
+// hears says whether that incarnation was heard.
+func (w *brokerWatch) hears(broker int32, epoch int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h, ok := w.brokers[broker]
+	return ok && h.epoch == epoch
+}
+
+// forget is for a controller that is not active: what it heard is over.
+func (w *brokerWatch) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.brokers)
+}
+
 // lost are the brokers that were last heard over a connection. They are forgotten
 // until they are heard again.
 func (w *brokerWatch) lost(conn uint64) map[int32]int64 {
@@ -75,6 +90,32 @@ func (w *brokerWatch) close() {
 	w.mu.Unlock()
 	w.cancel()
 	w.running.Wait()
+}
+
+// followActivity looks after the brokers that nobody has heard of whenever this node becomes the active controller: the
+// connections that stood with the one before say nothing here, and a broker may have died with it.
+func (a *ControllerAPI) followActivity(ctx context.Context) {
+	was := false
+	for {
+		status := a.host.Status()
+		if status.Active && !was {
+			for id, registration := range a.host.Committed().Brokers().All() {
+				if !registration.Fenced && !a.watch.hears(id, registration.Epoch) {
+					a.watch.start(func(ctx context.Context) { a.examine(ctx, id, registration.Epoch) })
+				}
+			}
+		}
+		if was = status.Active; !was {
+			a.watch.forget()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.host.Done():
+			return
+		case <-status.Changed():
+		}
+	}
 }
 
 // brokerMayBeDead looks after the brokers that were last heard over a connection

@@ -74,6 +74,7 @@ func (a *ControllerAPI) Open(host *quorum.Host, node ControllerNode) {
 	}
 	a.host, a.node = host, node
 	close(a.opened)
+	a.watch.start(a.followActivity)
 }
 
 // controllerHandler answers one request. An error is one of the whole request: it is answered by failedResponse.

@@ -201,7 +201,7 @@ func (c *conn) decode(r *Request, rest []byte) error {
 			return err
 		}
 	}
-	msg := kmsg.RequestForKey(r.Key)
+	msg := wire.RequestForKey(r.Key)
 	msg.SetVersion(r.Version)
 	if err := msg.ReadFrom(rest); err != nil {
 		return fmt.Errorf("%w: %s: %w", wire.ErrMalformed, kmsg.NameForKey(r.Key), err)

@@ -188,6 +188,9 @@ func (c *Conn) pick(req kmsg.Request, want int16) (int16, error) {
 		e.OurMin, e.OurMax = api.Min, min(api.Max, req.MaxVersion())
 	}
 	peer, ok := c.versions[req.Key()]
+	if req.Key() == KeyQuorumPeer { // its versions are agreed on in its own answers
+		peer, ok = [2]int16{0, req.MaxVersion()}, true
+	}
 	if !ok {
 		return 0, e
 	}

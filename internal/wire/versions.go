@@ -41,6 +41,9 @@ func (a API) Supports(version int16) bool {
 
 // Lookup returns the row of a key.
 func Lookup(key int16) (API, bool) {
+	if key == KeyQuorumPeer {
+		return quorumPeer, true
+	}
 	if key < 0 || int(key) >= len(byKey) || byKey[key].Name == "" {
 		return API{}, false
 	}

@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stelelog/stele/internal/config"
+	"github.com/stelelog/stele/internal/quorum"
+)
+
+// trio is three nodes in this process that form one cluster.
+type trio struct {
+	t     *testing.T
+	dir   string
+	ports map[int]int // of controller listeners
+	nodes map[int]*node
+}
+
+func newTrio(t *testing.T) *trio {
+	tr := &trio{t: t, dir: t.TempDir(), ports: map[int]int{}, nodes: map[int]*node{}}
+	var held []net.Listener
+	for i := 1; i <= 3; i++ {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		held, tr.ports[i] = append(held, l), l.Addr().(*net.TCPAddr).Port
+	}
+	for _, l := range held {
+		l.Close()
+	}
+	t.Cleanup(tr.stopAll)
+	return tr
+}
+
+func (tr *trio) voters() string {
+	var parts []string
+	for i := 1; i <= 3; i++ {
+		parts = append(parts, fmt.Sprintf("%d@127.0.0.1:%d", i, tr.ports[i]))
+	}
+	return strings.Join(parts, ",")
+}
+
+func (tr *trio) dataDir(i int) string { return filepath.Join(tr.dir, fmt.Sprint(i)) }
+
+// try starts node i and waits until it is ready; its log goes to w.
+func (tr *trio) try(ctx context.Context, i int, w *bytes.Buffer, set ...string) error {
+	c, _, err := config.Parse(config.Sources{DataDir: tr.dataDir(i), Set: append([]string{
+		fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:%d", tr.ports[i]), "http.listen=", fmt.Sprint("node.id=", i),
+		"cluster.id=trio", "controller.quorum.voters=" + tr.voters(),
+	}, set...)})
+	if err != nil {
+		return err
+	}
+	n, err := startNode(ctx, c, slog.New(slog.NewTextHandler(w, nil)), nil, nil)
+	if err != nil {
+		return err
+	}
+	if err := n.ready(ctx); err != nil {
+		n.stop()
+		return err
+	}
+	tr.nodes[i] = n
+	return nil
+}
+
+// start starts the nodes named, all at a time.
+func (tr *trio) start(ids ...int) {
+	tr.t.Helper()
+	ctx, cancel := context.WithTimeout(tr.t.Context(), 30*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	started := make([]*trio, len(ids))
+	errs := make([]error, len(ids))
+	for k, i := range ids {
+		one := *tr
+		one.nodes = map[int]*node{}
+		started[k] = &one
+		wg.Go(func() { errs[k] = one.try(ctx, i, new(bytes.Buffer)) })
+	}
+	wg.Wait()
+	for k, i := range ids {
+		if errs[k] != nil {
+			tr.t.Fatalf("node %d: %v", i, errs[k])
+		}
+		tr.nodes[i] = started[k].nodes[i]
+	}
+}
+
+func (tr *trio) stop(i int) {
+	tr.nodes[i].stop()
+	delete(tr.nodes, i)
+}
+
+func (tr *trio) stopAll() {
+	for i := range tr.nodes {
+		tr.stop(i)
+	}
+}
+
+func (tr *trio) bootstrap() string {
+	var addrs []string
+	for _, n := range tr.nodes {
+		addrs = append(addrs, n.server.Addr("PLAINTEXT").String())
+	}
+	return strings.Join(addrs, ",")
+}
+
+func (tr *trio) ok(args ...string) string {
+	tr.t.Helper()
+	r := runAt(tr.bootstrap(), "", args...)
+	if r.status != 0 {
+		tr.t.Fatalf("stele %s: status %d: %s", strings.Join(args, " "), r.status, r.err)
+	}
+	return r.out
+}
+
+// leader is the node that is the active controller.
+func (tr *trio) leader() int {
+	tr.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for time.Now().Before(deadline) {
+		for i, n := range tr.nodes {
+			if n.host.Status().Active {
+				return i
+			}
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	tr.t.Fatal("no active controller")
+	return 0
+}
+
+// Three nodes that are started with the same list of voters form one cluster by themselves; it goes on without its
+// active controller, remembers everything, and all three agree when that one is back.
+func TestThreeNodesFormOneCluster(t *testing.T) {
+	t.Parallel()
+	tr := newTrio(t)
+	tr.start(1, 2, 3)
+	tr.ok("topic", "create", "before", "--partitions", "3", "--replication-factor", "1")
+	first := tr.leader()
+	epoch := tr.nodes[first].host.Status().LeaderEpoch
+	tr.stop(first)
+	second := tr.leader()
+	if now := tr.nodes[second].host.Status().LeaderEpoch; second == first || now <= epoch {
+		t.Errorf("node %d leads in epoch %d after node %d in %d", second, now, first, epoch)
+	}
+	tr.ok("topic", "create", "between", "--partitions", "3", "--replication-factor", "1")
+	tr.start(first)
+	listed := tr.ok("topic", "list")
+	for _, topic := range []string{"before", "between"} {
+		if !strings.Contains(listed, topic) {
+			t.Errorf("%s is not in the list: %s", topic, listed)
+		}
+	}
+	described := tr.ok("cluster", "describe")
+	if strings.Count(described, "running") != 3 || strings.Count(described, "voter") != 2 {
+		t.Errorf("cluster describe:\n%s", described)
+	}
+	tr.stopAll()
+	tr.start(1, 2, 3)
+	if listed := tr.ok("topic", "list"); !strings.Contains(listed, "between") {
+		t.Errorf("after all were stopped: %s", listed)
+	}
+}
+
+// Every controller is in the metadata log with its listeners, whoever is active.
+func TestControllersRegisterWithTheActiveOne(t *testing.T) {
+	t.Parallel()
+	tr := newTrio(t)
+	tr.start(1, 2, 3)
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		known := 0
+		for i, n := range tr.nodes {
+			if c, ok := tr.nodes[tr.leader()].host.Committed().Controller(int32(i)); ok && c.IncarnationID == n.incarnation {
+				known++
+			}
+		}
+		if known == 3 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of 3 are registered", known)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// M-007, M-043 in part: a voter whose disk was emptied is told by the others that the quorum is there without it; it
+// does not vote, and the rest goes on.
+func TestEmptiedVoterIsRefused(t *testing.T) {
+	t.Parallel()
+	tr := newTrio(t)
+	tr.start(1, 2, 3)
+	tr.ok("topic", "create", "kept", "--partitions", "1", "--replication-factor", "1")
+	tr.stop(3)
+	if err := os.RemoveAll(tr.dataDir(3)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := tr.try(ctx, 3, new(bytes.Buffer))
+	if err == nil || !strings.Contains(err.Error(), "emptied must not vote again") {
+		t.Errorf("the emptied voter: %v", err)
+	}
+	// Only the state is gone, and the directory's id is still there: no vote is made up either.
+	tr.stop(2)
+	if err := os.RemoveAll(filepath.Join(tr.dataDir(2), quorum.TopicName+"-0")); err != nil {
+		t.Fatal(err)
+	}
+	err = tr.try(ctx, 2, new(bytes.Buffer))
+	if err == nil || !strings.Contains(err.Error(), "holds no quorum state") {
+		t.Errorf("the voter without its state: %v", err)
+	}
+}
+
+// Several voters need to know that they belong together, and each must be among them.
+func TestQuorumSettingsThatCannotWork(t *testing.T) {
+	t.Parallel()
+	tr := newTrio(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := tr.try(ctx, 1, new(bytes.Buffer), "cluster.id="); err == nil || !strings.Contains(err.Error(), "set cluster.id to the same value on each") {
+		t.Errorf("without a cluster id: %v", err)
+	}
+	if err := tr.try(ctx, 1, new(bytes.Buffer), "node.id=4"); err == nil || !strings.Contains(err.Error(), "is not in controller.quorum.voters") {
+		t.Errorf("a voter that is not listed: %v", err)
+	}
+	if entries, err := os.ReadDir(tr.dataDir(1)); err == nil && len(entries) > 0 {
+		t.Errorf("left behind: %v", entries)
+	}
+}

@@ -1,0 +1,319 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stelelog/stele/internal/metadata"
+	"github.com/stelelog/stele/internal/vfs"
+	"github.com/stelelog/stele/internal/wire"
+)
+
+// A quorum of several voters forms itself: each voter makes up the id of its directory, asks the others for theirs,
+// and writes its state only when every voter has stated the same whole set of (node, directory), or one has it on disk.
+// So each has the whole set on disk before it votes for the first time, and a disk that is emptied later is a stranger
+// to all who have it (see Identity). From then on a majority is enough.
+
+// formingName is the file that says that a metadata directory waits for its quorum to be formed. It is gone when the
+// quorum's state is there; a directory with neither has lost its state, and must not vote again.
+const formingName = "quorum-forming"
+
+// MarkForming leaves word in a new metadata directory that its quorum is yet to be formed.
+func MarkForming(fsys vfs.FS, dir string) error {
+	if err := fsys.MkdirAll(partitionDir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := fsys.SyncDir(dir); err != nil {
+		return err
+	}
+	return vfs.WriteFileAtomic(fsys, filepath.Join(partitionDir(dir), formingName), []byte("version=1\n"))
+}
+
+// Forming says whether a metadata directory waits for its quorum to be formed.
+func Forming(fsys vfs.FS, dir string) (bool, error) {
+	_, err := fsys.Stat(filepath.Join(partitionDir(dir), formingName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	// The state was written, and the word to be taken back when the process ended.
+	if _, err := fsys.Stat(filepath.Join(partitionDir(dir), stateFileName)); err == nil {
+		return false, Formed(fsys, dir)
+	}
+	return true, nil
+}
+
+// Formed takes the word of MarkForming back, after Format.
+func Formed(fsys vfs.FS, dir string) error {
+	if err := fsys.Remove(filepath.Join(partitionDir(dir), formingName)); err != nil {
+		return err
+	}
+	return fsys.SyncDir(partitionDir(dir))
+}
+
+// formation is what one voter has heard of the others while a quorum is formed. The mesh's mu guards it.
+type formation struct {
+	self    func() Voter
+	ids     []int32 // of all voters, sorted
+	voters  map[int32]heardVoter
+	changed chan struct{} // holds a token when something new was heard
+	// result is the set once it is agreed on: from then on this voter states it, whatever it hears.
+	result  []Voter
+	written bool  // result is on disk
+	refused error // the quorum is there already, without this disk
+}
+
+// heardVoter is what a voter said last.
+type heardVoter struct {
+	voter  Voter
+	stated []Voter // the set it would form, or has formed, nil if it does not know all
+	formed bool
+	// past are directories it said it had before: what comes late of those is not believed.
+	past map[metadata.UUID]bool
+}
+
+// members is a set of voters without their endpoints, as text, for comparison.
+func members(voters []Voter) string {
+	var parts []string
+	for _, v := range voters {
+		parts = append(parts, fmt.Sprint(v.VoterID, "/", v.VoterDirectoryID))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, " ")
+}
+
+func (f *formation) heard(from Identity, self, stated []byte, formed bool) {
+	if !slices.Contains(f.ids, from.NodeID) || from.NodeID == f.self().VoterID {
+		return
+	}
+	one, err := decodeVoters(self)
+	if err != nil || len(one) != 1 || one[0].VoterID != from.NodeID || one[0].VoterDirectoryID != from.DirectoryID {
+		return
+	}
+	known := f.voters[from.NodeID]
+	if known.past[from.DirectoryID] {
+		return
+	}
+	next := heardVoter{voter: one[0], formed: formed, past: known.past}
+	if known.voter.VoterDirectoryID != from.DirectoryID && known.past != nil {
+		next.past = maps.Clone(known.past)
+		next.past[known.voter.VoterDirectoryID] = true
+	}
+	if next.past == nil {
+		next.past = map[metadata.UUID]bool{}
+	}
+	if len(stated) > 0 {
+		if set, err := decodeVoters(stated); err == nil {
+			next.stated = set
+		}
+	}
+	f.voters[from.NodeID] = next
+	me := f.self()
+	if formed && !slices.ContainsFunc(next.stated, func(v Voter) bool { return v.VoterID == me.VoterID && v.VoterDirectoryID == me.VoterDirectoryID }) {
+		f.refused = &EmptiedDiskError{Self: me, Voter: from.NodeID}
+	}
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+// set is all voters, nil while one has not been heard of.
+func (f *formation) set() []Voter {
+	var all []Voter
+	for _, id := range f.ids {
+		if id == f.self().VoterID {
+			all = append(all, f.self())
+		} else if h, ok := f.voters[id]; ok {
+			all = append(all, h.voter)
+		} else {
+			return nil
+		}
+	}
+	return all
+}
+
+// candidate is what this voter states.
+func (f *formation) candidate() []byte {
+	if f.result != nil {
+		return encodeVoters(f.result)
+	}
+	if set := f.set(); set != nil {
+		return encodeVoters(set)
+	}
+	return nil
+}
+
+// agreed is the set to write, nil while there is none.
+func (f *formation) agreed() []Voter {
+	for _, h := range f.voters {
+		if h.formed && len(h.stated) > 0 {
+			return h.stated
+		}
+	}
+	set := f.set()
+	if set == nil {
+		return nil
+	}
+	for _, h := range f.voters {
+		if members(h.stated) != members(set) {
+			return nil
+		}
+	}
+	return set
+}
+
+// waitsFor says for whom, in words.
+func (f *formation) waitsFor() string {
+	var parts []string
+	set := f.set()
+	for _, id := range f.ids {
+		h, ok := f.voters[id]
+		switch {
+		case id == f.self().VoterID:
+		case !ok:
+			parts = append(parts, fmt.Sprintf("voter %d is not heard of yet", id))
+		case set != nil && len(h.stated) == 0:
+			parts = append(parts, fmt.Sprintf("voter %d has not heard of all voters yet", id))
+		case set != nil && members(h.stated) != members(set):
+			parts = append(parts, fmt.Sprintf("voter %d would form the quorum of %s, this one of %s", id, members(h.stated), members(set)))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// EmptiedDiskError says that a quorum is there already, and knows this node by another directory or not at all.
+type EmptiedDiskError struct {
+	Self  Voter
+	Voter int32 // who said so
+}
+
+func (e *EmptiedDiskError) Error() string {
+	return fmt.Sprintf("voter %d says that the quorum was formed without node %d's directory %s: a metadata directory that was emptied must not vote again; "+
+		"put the old directory back, or start all voters with empty directories if there is nothing in this cluster yet", e.Voter, e.Self.VoterID, e.Self.VoterDirectoryID)
+}
+
+// Form waits until the listed voters, by node id, agree on who they are, and returns them: what Format is to write.
+// waiting is told for whom it waits, whenever that changes. *EmptiedDiskError means that it is too late.
+func (m *Mesh) Form(ctx context.Context, ids []int32, waiting func(string)) ([]Voter, error) {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	f := &formation{self: func() Voter { return m.self }, ids: ids, voters: map[int32]heardVoter{}, changed: make(chan struct{}, 1)}
+	m.mu.Lock()
+	m.formation = f
+	m.mu.Unlock()
+	asking, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.ask(asking, f)
+	}()
+	defer func() {
+		stop()
+		<-done
+	}()
+	told := ""
+	for {
+		m.mu.Lock()
+		if f.refused == nil {
+			f.result = f.agreed()
+		}
+		result, refused, text := f.result, f.refused, f.waitsFor()
+		m.mu.Unlock()
+		switch {
+		case refused != nil:
+			return nil, refused
+		case result != nil:
+			return result, nil
+		}
+		if text != told && text != "" {
+			waiting(text)
+			told = text
+		}
+		select {
+		case <-f.changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the quorum is not formed: %s: %w", text, ctx.Err())
+		}
+	}
+}
+
+// Wrote says that the agreed set is on disk: from now on this voter states it as formed.
+func (m *Mesh) Wrote() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.formation.written = true
+}
+
+// formInterval is how often the other voters are asked while a quorum is formed.
+const formInterval = 50 * time.Millisecond
+
+// ask asks each of the other voters what it knows, again and again.
+func (m *Mesh) ask(ctx context.Context, f *formation) {
+	conns := map[int32]*wire.Conn{}
+	defer func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
+	ticker := time.NewTicker(formInterval)
+	defer ticker.Stop()
+	told := map[int32]string{}
+	for {
+		for _, id := range f.ids {
+			if id == m.o.Identity.NodeID {
+				continue
+			}
+			if err := m.askOne(ctx, f, id, conns); err != nil {
+				if c := conns[id]; c != nil {
+					c.Close()
+					delete(conns, id)
+				}
+				if told[id] != err.Error() && ctx.Err() == nil {
+					told[id] = err.Error()
+					m.o.Logger.Debug("voter not reached", "voter", id, "address", m.o.Addresses[id], "cause", err)
+				}
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (m *Mesh) askOne(ctx context.Context, f *formation, id int32, conns map[int32]*wire.Conn) error {
+	if conns[id] == nil {
+		c, err := m.dial(ctx, m.o.Addresses[id])
+		if err != nil {
+			return err
+		}
+		conns[id] = c
+	}
+	limited, cancel := context.WithTimeout(ctx, m.o.Timeout)
+	defer cancel()
+	answer, err := conns[id].Request(limited, m.request(nil))
+	if err != nil {
+		return err
+	}
+	resp := answer.(*wire.QuorumPeerResponse)
+	from := Identity{ClusterID: resp.ClusterID, NodeID: resp.NodeID, DirectoryID: resp.DirectoryID}
+	if from.ClusterID != m.o.Identity.ClusterID || from.NodeID != id {
+		m.o.Logger.Warn("another answers at a voter's address", "voter", id, "address", m.o.Addresses[id], "there", from.String(), "cluster", m.o.Identity.ClusterID)
+		return fmt.Errorf("%s answers", from)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f.heard(from, resp.Self, resp.Voters, resp.Formed)
+	return nil
+}
