@@ -251,7 +251,8 @@ func (b *Broker) SetCordonedDirs(dirs [][16]byte) { b.life.setCordoned(dirs) }
 var ErrShutdownTimeout = errors.New("controlled shutdown did not finish in time")
 
 // ControlledShutdown asks the controller to move leaderships away, and waits until
-// it lets the broker go. Afterwards, or after ErrShutdownTimeout, call Stop.
+// it lets the broker go. Afterwards, or after ErrShutdownTimeout, call Stop. Where no controller answers for two
+// heartbeats' time there is nobody to wait for: ErrNoController.
 func (b *Broker) ControlledShutdown(ctx context.Context) error {
 	if b.Epoch() < 0 {
 		return nil // never registered: nothing to hand over
@@ -259,13 +260,23 @@ func (b *Broker) ControlledShutdown(ctx context.Context) error {
 	b.life.beginShutdown()
 	timer := time.NewTimer(b.opts.ShutdownTimeout)
 	defer timer.Stop()
-	select {
-	case <-b.life.released:
-		return nil
-	case <-timer.C:
-		return ErrShutdownTimeout
-	case <-ctx.Done():
-		return ctx.Err()
+	began := time.Now()
+	look := time.NewTicker(shutdownInterval)
+	defer look.Stop()
+	for {
+		select {
+		case <-b.life.released:
+			return nil
+		case <-timer.C:
+			return ErrShutdownTimeout
+		case <-ctx.Done():
+			return ctx.Err()
+		case now := <-look.C:
+			heard := time.Unix(0, b.life.answered.Load())
+			if now.Sub(began) > 2*b.opts.HeartbeatInterval && now.Sub(heard) > 2*b.opts.HeartbeatInterval {
+				return ErrNoController
+			}
+		}
 	}
 }
 

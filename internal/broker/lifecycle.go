@@ -66,6 +66,7 @@ type lifecycle struct {
 	offline  atomic.Pointer[[][16]byte]
 	cordoned atomic.Pointer[[][16]byte]
 	fenced   atomic.Bool
+	answered atomic.Int64           // when a controller answered last, in nanoseconds of Unix time
 	refused  atomic.Pointer[string] // why the controller refuses this broker
 	trouble  string                 // what OnStanding was told last; the loop's
 }
@@ -202,6 +203,7 @@ func (l *lifecycle) heartbeat(ctx context.Context) (next time.Duration, done boo
 	if err != nil {
 		return channelRetry, ctx.Err() != nil
 	}
+	l.answered.Store(time.Now().UnixNano())
 	answer := resp.(*kmsg.BrokerHeartbeatResponse)
 	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
 		reason := err.Error()

@@ -56,7 +56,7 @@ func (tr *trio) dataDir(i int) string { return filepath.Join(tr.dir, fmt.Sprint(
 func (tr *trio) try(ctx context.Context, i int, w *bytes.Buffer, set ...string) error {
 	c, _, err := config.Parse(config.Sources{DataDir: tr.dataDir(i), Set: append([]string{
 		fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:%d", tr.ports[i]), "http.listen=", fmt.Sprint("node.id=", i),
-		"cluster.id=trio", "controller.quorum.voters=" + tr.voters(),
+		"cluster.id=trio", "broker.heartbeat.interval.ms=200", "controller.quorum.voters=" + tr.voters(),
 	}, set...)})
 	if err != nil {
 		return err
@@ -102,9 +102,12 @@ func (tr *trio) stop(i int) {
 }
 
 func (tr *trio) stopAll() {
-	for i := range tr.nodes {
-		tr.stop(i)
+	var wg sync.WaitGroup
+	for _, n := range tr.nodes {
+		wg.Go(n.stop)
 	}
+	wg.Wait()
+	clear(tr.nodes)
 }
 
 func (tr *trio) bootstrap() string {
