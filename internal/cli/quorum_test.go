@@ -137,7 +137,7 @@ func (tr *trio) leader() int {
 				return i
 			}
 		}
-		time.Sleep(5 * time.Millisecond)
+		<-time.After(5 * time.Millisecond)
 	}
 	tr.t.Fatal("no active controller")
 	return 0
@@ -195,7 +195,7 @@ func TestControllersRegisterWithTheActiveOne(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d of 3 are registered", known)
 		}
-		time.Sleep(5 * time.Millisecond)
+		<-time.After(5 * time.Millisecond)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/stelelog/stele/internal/wire"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	pb "go.etcd.io/raft/v3/raftpb"
 )
@@ -90,18 +89,16 @@ func (m *Mesh) fetchPiece(ctx context.Context, conn *wire.Conn, epoch int32, d *
 		return nil, err
 	}
 	answer := resp.(*kmsg.FetchSnapshotResponse)
-	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
-		return nil, err
+	if answer.ErrorCode != 0 {
+		return nil, fmt.Errorf("FetchSnapshot is answered with error code %d", answer.ErrorCode)
 	}
 	if len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) != 1 {
 		return nil, errors.New("the answer to FetchSnapshot does not hold exactly one partition")
 	}
 	piece := &answer.Topics[0].Partitions[0]
-	if err := kerr.ErrorForCode(piece.ErrorCode); err != nil {
-		if piece.ErrorCode == kerr.SnapshotNotFound.Code || piece.ErrorCode == kerr.PositionOutOfRange.Code {
-			d.bytes = nil // begin anew
-		}
-		return nil, err
+	if piece.ErrorCode != 0 {
+		d.bytes = nil // the snapshot may be gone, or the leadership over: begin anew
+		return nil, fmt.Errorf("FetchSnapshot of %s from byte %d is answered with error code %d", d.id, partition.Position, piece.ErrorCode)
 	}
 	if piece.SnapshotID.EndOffset != d.id.EndOffset || piece.SnapshotID.Epoch != d.id.Epoch || piece.Position != int64(len(d.bytes)) {
 		return nil, errors.New("not the piece of the snapshot that was asked for")
