@@ -33,9 +33,11 @@ type AppendOptions struct {
 	// CheckEndOffset makes the append fail with *UnexpectedOffsetError unless the end offset is ExpectedEndOffset.
 	CheckEndOffset    bool
 	ExpectedEndOffset int64
-	// TxnVerified says that the transaction coordinator has confirmed the batch's transaction (KIP-890).
+	// Guard is what GuardTxn gave for a transactional batch of a client, and the transaction coordinator has confirmed since.
+	Guard TxnGuard
+	// TxnVerified says that a transactional batch of a client needs no guard: whoever appends answers for its transaction.
 	TxnVerified bool
-	// TxnV2 marks a marker or batch of transaction.version 2.
+	// TxnV2 marks a marker or batch of transaction.version 2; a batch with a guard has it from there.
 	TxnV2 bool
 	// Alone says that there is no other replica: the high watermark goes to the end offset with the append.
 	Alone bool
@@ -173,7 +175,7 @@ func (l *Log) checkProducer(b record.Batch, o *AppendOptions, c *Config) (*batch
 		return nil, nil
 	}
 	if !b.IsControl() {
-		return l.producers.check(b, o, c.TxnVerificationStrict)
+		return l.producers.check(b, o, l.guards[b.ProducerID()], c.TxnVerificationStrict)
 	}
 	m, ok, err := record.ParseEndTxnMarker(b)
 	if err != nil || !ok {
@@ -486,6 +488,7 @@ func (l *Log) writeRun(data []byte, batches []batchInfo) (err error) {
 		if aborted, ok := l.producers.appended(b, wall); ok {
 			st.txns = append(st.txns, aborted)
 		}
+		l.unguard(b)
 	}
 	l.limitProducers(len(l.producers.byID) - known)
 	l.active, l.activeMeta, l.leo = st, meta, st.end

@@ -82,9 +82,10 @@ type Log struct {
 	epochs            epoch.Cache
 	epochsStale       bool // the checkpoint file does not hold epochs yet
 	producers         producers
-	producerCount     atomic.Int32 // len of producers, for readers
-	snapshotAt        int64        // offset of the newest producer snapshot, -1: none
-	positionsUnsaved  bool         // recovery point or log start must be in the checkpoints before the next append
+	guards            map[int64]*guard // of transactions that are being verified, by producer id
+	producerCount     atomic.Int32     // len of producers, for readers
+	snapshotAt        int64            // offset of the newest producer snapshot, -1: none
+	positionsUnsaved  bool             // recovery point or log start must be in the checkpoints before the next append
 	// dirChanges counts what was done to the names in the directory, and dirSynced is how much of that is durable: a
 	// flush outside the lock must not hide from one inside it what is yet to be synced.
 	dirChanges, dirSynced int

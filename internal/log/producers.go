@@ -1,6 +1,7 @@
 package log
 
 import (
+	"math"
 	"sort"
 
 	"github.com/stelelog/stele/internal/record"
@@ -107,8 +108,9 @@ func (p *producers) replicated(hw int64) {
 	p.unreplicated = kept
 }
 
-// check says whether a leader may append b: nil, or a duplicate of a remembered batch, or why not.
-func (p *producers) check(b record.Batch, o *AppendOptions, strictTxn bool) (duplicate *batchMeta, err error) {
+// check says whether a leader may append b: nil, or a duplicate of a remembered batch, or why not. g is the guard that
+// the log has for the producer, nil if none; strict is transaction.partition.verification.enable.
+func (p *producers) check(b record.Batch, o *AppendOptions, g *guard, strict bool) (duplicate *batchMeta, err error) {
 	st := p.byID[b.ProducerID()]
 	e, first, last := b.ProducerEpoch(), b.BaseSequence(), b.LastSequence()
 	client := o.Origin == OriginClient
@@ -117,20 +119,23 @@ func (p *producers) check(b record.Batch, o *AppendOptions, strictTxn bool) (dup
 			return &m, nil
 		}
 	}
-	inTxn := st != nil && st.txnFirstOffset >= 0
-	if client && strictTxn && b.IsTransactional() && !inTxn && !o.TxnVerified {
-		return nil, &InvalidTxnStateError{b.ProducerID(), "transaction is not verified with its coordinator"}
-	}
-	if st == nil {
-		if client && o.TxnV2 && first != 0 {
-			return nil, &OutOfOrderSequenceError{b.ProducerID(), e, 0, first, last}
-		}
-		return nil, nil
-	}
-	if e < st.epoch {
+	if st != nil && e < st.epoch {
 		return nil, &InvalidProducerEpochError{b.ProducerID(), e, st.epoch}
 	}
 	if !client {
+		return nil, nil
+	}
+	inTxn := st != nil && st.txnFirstOffset >= 0
+	if strict && b.IsTransactional() && !(inTxn && st.epoch == e) && !o.TxnVerified && (g == nil || o.Guard.g != g) {
+		return nil, &InvalidTxnStateError{b.ProducerID(), "transaction is not verified with its coordinator"}
+	}
+	if g != nil && first > g.lowest {
+		return nil, &OutOfOrderSequenceError{b.ProducerID(), e, g.lowest, first, last}
+	}
+	if st == nil {
+		if first != 0 && (o.TxnV2 || o.Guard.g != nil && o.Guard.g.v2) {
+			return nil, &OutOfOrderSequenceError{b.ProducerID(), e, 0, first, last}
+		}
 		return nil, nil
 	}
 	if err := st.checkSequence(e, first, last); err != nil {
@@ -154,14 +159,15 @@ func (p *producerState) checkSequence(e int16, first, last int32) error {
 	return nil
 }
 
-// checkMarker says whether the coordinator may write marker m.
+// checkMarker says whether the coordinator may write marker m. In transaction.version 2 (v2) it has a newer epoch than
+// the transaction it ends, unless it is sent again (KAFKA-19999), or there is no newer one.
 func (p *producers) checkMarker(m record.EndTxnMarker, v2 bool) error {
 	st := p.byID[m.ProducerID]
 	if st == nil {
 		return nil
 	}
-	repeat := m.ProducerEpoch == st.epoch && st.txnFirstOffset < 0
-	if m.ProducerEpoch < st.epoch || v2 && m.ProducerEpoch == st.epoch && !repeat {
+	same := m.ProducerEpoch == st.epoch
+	if m.ProducerEpoch < st.epoch || v2 && same && st.txnFirstOffset >= 0 && st.epoch < math.MaxInt16 {
 		return &InvalidProducerEpochError{m.ProducerID, m.ProducerEpoch, st.epoch}
 	}
 	if m.CoordinatorEpoch < st.coordinatorEpoch {
@@ -299,7 +305,9 @@ func (l *Log) ProducerCount() int { return int(l.producerCount.Load()) }
 func (l *Log) ExpireProducers() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	expired := l.producers.expire(l.now().UnixMilli(), l.config.Load().ProducerExpirationMs)
+	now, expiration := l.now().UnixMilli(), l.config.Load().ProducerExpirationMs
+	expired := l.producers.expire(now, expiration)
+	l.expireGuards(now, expiration)
 	if !l.closed {
 		l.countProducers(len(l.producers.byID))
 	}

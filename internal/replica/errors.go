@@ -46,7 +46,12 @@ var (
 	ErrOffsetMovedToTieredStorage = errors.New("offset moved to tiered storage")
 	// ErrPolicyViolation: the topic's cleanup.policy does not permit the operation.
 	ErrPolicyViolation = errors.New("cleanup.policy does not contain delete")
-	errOffline         = errors.New("the directory is offline")
+	// ErrTxnUnverified: the transaction coordinator could not be asked, or could not tell, whether the partition is part of
+	// the transaction. Nothing was written; the producer tries again.
+	ErrTxnUnverified = errors.New("unable to verify that the partition is part of the transaction: its coordinator is not available")
+	// ErrSeveralProducers: the transactional batches of one request are of more than one producer.
+	ErrSeveralProducers = errors.New("transactional records of more than one producer id or epoch in one request")
+	errOffline          = errors.New("the directory is offline")
 	// ErrClosed: the manager has been closed.
 	ErrClosed = errors.New("replica manager is closed")
 )

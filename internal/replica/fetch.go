@@ -1,7 +1,9 @@
 package replica
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/stelelog/stele/internal/log"
@@ -261,7 +263,7 @@ func (p *Partition) preferred(req *FetchRequest, in *FetchPartition, role *Role,
 	return p.state.PreferredReadReplica(req.RackID, in.FetchOffset, pos, p.m.broker)
 }
 
-// aborted lists the aborted transactions that may touch the records; never nil.
+// aborted lists the aborted transactions that may touch the records, by first offset, as readers meet them; never nil.
 func aborted(v *log.View, offset int64, d log.Data) ([]log.AbortedTxn, error) {
 	if d.Length == 0 {
 		return []log.AbortedTxn{}, nil
@@ -270,8 +272,7 @@ func aborted(v *log.View, offset int64, d log.Data) ([]log.AbortedTxn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if list := v.AbortedTxns(offset, end); list != nil {
-		return list, nil
-	}
-	return []log.AbortedTxn{}, nil
+	list := v.AbortedTxns(offset, end)
+	slices.SortStableFunc(list, func(a, b log.AbortedTxn) int { return cmp.Compare(a.FirstOffset, b.FirstOffset) })
+	return list, nil
 }

@@ -55,6 +55,10 @@ type Options struct {
 	ProducerExpiryInterval          time.Duration // producer.id.expiration.check.interval.ms, 10 min
 	InitialDelay                    time.Duration // log.initial.task.delay.ms, 30 s
 
+	// VerifyTxn asks the transaction coordinator about partitions of a transaction, and returns an error or nil for each, in
+	// their order. It may wait, until ctx is done. nil: there is no coordinator, and every answer is ErrTxnUnverified.
+	VerifyTxn func(ctx context.Context, v TxnVerification) []error
+
 	// AlterPartition asks the controller for an ISR change and calls done, from any goroutine, with its answer. It must
 	// not block. nil: the ISR is never changed from here, as on a node that is alone.
 	AlterPartition func(topic metadata.UUID, change AlterPartition, done func(outcome AlterOutcome, returned LeaderAndISR))

@@ -15,6 +15,10 @@ type ProducePartition struct {
 	Partition int32
 	// Records may be changed in place (base offset, leader epoch); it is not used once Produce has returned.
 	Records []byte
+
+	// What AdmitTransaction found out.
+	guard   log.TxnGuard
+	refused error
 }
 
 // ProduceRequest asks to append batches, in the order given.
@@ -105,6 +109,10 @@ func (d *DelayedProduce) append(req *ProduceRequest, i int, o log.AppendOptions)
 	if p, out.Err = d.m.find(in.Topic, in.TopicID, in.Partition); out.Err != nil {
 		return nil, false
 	}
+	if out.Err = in.refused; out.Err != nil {
+		return p, false
+	}
+	o.Guard = in.guard
 	info, role, err := p.append(in.Records, req.Acks == -1, NoEpoch, o)
 	if err != nil {
 		out.Err = err

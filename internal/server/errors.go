@@ -32,6 +32,8 @@ var sentinels = []struct {
 	{replica.ErrDuplicatePartition, kerr.InvalidRequest},
 	{replica.ErrOffsetMovedToTieredStorage, kerr.OffsetMovedToTieredStorage},
 	{replica.ErrPolicyViolation, kerr.PolicyViolation},
+	{replica.ErrTxnUnverified, kerr.NotEnoughReplicas}, // as Kafka: every client takes it for a reason to try again
+	{replica.ErrSeveralProducers, kerr.InvalidProducerIDMapping},
 	{replica.ErrClosed, kerr.NotLeaderForPartition},
 	{replica.ErrNotLeaderOrFollower, kerr.NotLeaderForPartition},
 	{replica.ErrFencedLeaderEpoch, kerr.FencedLeaderEpoch},

@@ -106,6 +106,8 @@ func (b *BrokerAPI) Handlers() []Handler {
 		reply(b, (*brokerAPI).deleteRecords),
 		reply(b, (*brokerAPI).initProducerID),
 		reply(b, (*brokerAPI).offsetForLeaderEpoch),
+		reply(b, (*brokerAPI).writeTxnMarkers),
+		large(b, (*brokerAPI).describeProducers),
 		large(b, (*brokerAPI).describeConfigs),
 		reply(b, (*brokerAPI).describeCluster),
 		large(b, (*brokerAPI).describeLogDirs),

@@ -27,17 +27,28 @@ type produceSlot struct {
 }
 
 // handleProduce appends the batches of one Produce request in order, and returns at
-// once; the answer leaves when the acknowledgements are in.
+// once; the answer leaves when the acknowledgements are in. Only the first batch of a
+// transaction in a partition waits, for the transaction's coordinator: the requests
+// behind it, which may be of the same transaction, must not overtake it.
 //
 // v3 first with record batches v2. v7 zstd. v8 errors per record. v9 flexible.
 // v10 names the new leader and its address (KIP-951). v12 KIP-890. v13 topic ids.
 func (a *brokerAPI) handleProduce(r *Request) Response {
 	req := r.Produce
 	slots, partitions := a.admitProduce(r, req)
-	delayed := a.Replicas.Produce(replica.ProduceRequest{
+	appends := replica.ProduceRequest{
 		Acks: req.Acks, Timeout: time.Duration(req.TimeoutMillis) * time.Millisecond, Origin: log.OriginClient,
 		Version: req.Version, Partitions: partitions,
-	})
+	}
+	if req.TransactionID != nil {
+		if err := a.admitTransaction(r, &appends, *req.TransactionID); err != nil {
+			for i := range slots {
+				slots[i].err, slots[i].pending = err, -1
+			}
+			appends.Partitions = nil
+		}
+	}
+	delayed := a.Replicas.Produce(appends)
 	r.ReleaseBody()
 	return Later(delayed.Done(), func() Response {
 		resp := a.produceResponse(r, req, slots, delayed.Results())
@@ -98,18 +109,22 @@ func (a *brokerAPI) admitProduce(r *Request, req *kmsg.ProduceRequest) ([]produc
 // to write in: whoever sends transactional records must name a transactional id.
 // Markers are left to the check of the batch, which refuses them of every client.
 func (a *brokerAPI) refusesTransaction(r *Request, req *kmsg.ProduceRequest) bool {
-	if req.TransactionID != nil {
-		return !r.Authorize(security.Write, security.Resource{Type: security.TransactionalID, Name: *req.TransactionID})
-	}
 	for i := range req.Topics {
 		for k := range req.Topics[i].Partitions {
 			batch, err := record.SplitProduce(req.Topics[i].Partitions[k].Records)
 			if err == nil && batch.IsTransactional() && !batch.IsControl() {
-				return true
+				return req.TransactionID == nil || !r.Authorize(security.Write, security.Resource{Type: security.TransactionalID, Name: *req.TransactionID})
 			}
 		}
 	}
 	return false
+}
+
+// admitTransaction has the transaction's coordinator asked about transactional batches.
+func (a *brokerAPI) admitTransaction(r *Request, appends *replica.ProduceRequest, transactionalID string) error {
+	ctx, cancel := context.WithTimeout(r.Context(), a.Config.Duration("request.timeout.ms"))
+	defer cancel()
+	return a.Replicas.AdmitTransaction(ctx, appends, transactionalID)
 }
 
 func (a *brokerAPI) admitPartition(r *Request, req *kmsg.ProduceRequest, topic string, p *kmsg.ProduceRequestTopicPartition) error {

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	}
 	buildDir = dir
 	status := m.Run()
-	for _, n := range []*node{common.n, past.n} {
+	for _, n := range []*node{common.n, past.n, unverified.n} {
 		if n != nil {
 			n.kill()
 		}
