@@ -326,6 +326,26 @@ func brokerAuthorization() []authorizationCase {
 		}, func(r kmsg.Response) int16 {
 			return r.(*kmsg.OffsetForLeaderEpochResponse).Topics[0].Partitions[0].ErrorCode
 		}, []denial{{security.ClusterAction, onCluster}, {security.Describe, onTopic}}, kerr.TopicAuthorizationFailed},
+		{"WriteTxnMarkers", func() kmsg.Request {
+			req := kmsg.NewPtrWriteTxnMarkersRequest()
+			marker := kmsg.NewWriteTxnMarkersRequestMarker()
+			topic := kmsg.NewWriteTxnMarkersRequestMarkerTopic()
+			topic.Topic, topic.Partitions = "t", []int32{0}
+			marker.Topics = append(marker.Topics, topic)
+			req.Markers = append(req.Markers, marker)
+			return req
+		}, func(r kmsg.Response) int16 {
+			return r.(*kmsg.WriteTxnMarkersResponse).Markers[0].Topics[0].Partitions[0].ErrorCode
+		}, []denial{{security.Alter, onCluster}, {security.ClusterAction, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"DescribeProducers", func() kmsg.Request {
+			req := kmsg.NewPtrDescribeProducersRequest()
+			topic := kmsg.NewDescribeProducersRequestTopic()
+			topic.Topic, topic.Partitions = "t", []int32{0}
+			req.Topics = append(req.Topics, topic)
+			return req
+		}, func(r kmsg.Response) int16 {
+			return r.(*kmsg.DescribeProducersResponse).Topics[0].Partitions[0].ErrorCode
+		}, []denial{{security.Read, onTopic}}, kerr.TopicAuthorizationFailed},
 		{"DescribeConfigs, topic", describeConfigsRequest(kmsg.ConfigResourceTypeTopic, "t"), describeConfigsCode, []denial{{security.DescribeConfigs, onTopic}}, kerr.TopicAuthorizationFailed},
 		{"DescribeConfigs, broker", describeConfigsRequest(kmsg.ConfigResourceTypeBroker, "1"), describeConfigsCode, []denial{{security.DescribeConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
 		{"DescribeConfigs, group", describeConfigsRequest(kmsg.ConfigResourceTypeGroupConfig, "g"), describeConfigsCode, []denial{{security.DescribeConfigs, onGroup}}, kerr.GroupAuthorizationFailed},

@@ -18,14 +18,14 @@ import (
 func newTopic(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "topic",
-		Short: "Create, list, describe, alter and delete topics",
+		Short: "Create, list, describe, alter and delete topics, show their producers",
 		Example: `  stele topic create orders --partitions 3
   stele topic list
   stele topic describe orders`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newTopicCreate(e), newTopicList(e), newTopicDescribe(e), newTopicAlter(e), newTopicDelete(e))
+	cmd.AddCommand(newTopicCreate(e), newTopicList(e), newTopicDescribe(e), newTopicAlter(e), newTopicDelete(e), newTopicProducers(e))
 	return cmd
 }
 

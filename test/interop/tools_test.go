@@ -151,7 +151,7 @@ func TestTools(t *testing.T) {
 		{name: "transactions-describe", tool: "TransactionsCommand", at: server, args: "describe --transactional-id tools-tx",
 			want: []string{`1\s+tools-tx\s+\d+\s+\d+\s+CompleteCommit`}},
 		{name: "transactions-producers", tool: "TransactionsCommand", at: server, args: "describe-producers --topic tools --partition 0",
-			want: []string{`(?m)^\d+\s+\d+\s+\d+\s+-?\d+\s+\d+\s+None`}},
+			want: []string{`(?m)^\d+\s+\d+\s+-?\d+\s+-?\d+\s+\d+\s+None`}},
 		{name: "verifiable-producer", tool: "VerifiableProducer", at: server, args: "--topic made --max-messages 200 --acks -1",
 			want: []string{`"sent":200,"acked":200`}},
 		{name: "verifiable-consumer", tool: "VerifiableConsumer", at: server, args: "--topic made --group-id verifiable --max-messages 200",
