@@ -39,6 +39,7 @@ type node struct {
 	id         int32
 
 	plan          *broker.DirectoryPlan
+	takeover      *takeover // nil: the directories are ours already
 	incarnation   metadata.UUID
 	server        *server.Server
 	controllerAPI *server.ControllerAPI
@@ -84,10 +85,17 @@ func (n *node) start(ctx context.Context) (err error) {
 	if n.plan, err = broker.PlanDirectories(n.fs, c.LogDirs(), c.MetadataDir(), n.id, c.String("cluster.id")); err != nil {
 		return err
 	}
+	if n.takeover, err = n.surveyKafka(ctx); err != nil {
+		return err
+	}
+	defer n.takeover.release()
 	if err := n.listen(); err != nil {
 		return err
 	}
 	if err := n.listenHTTP(); err != nil {
+		return err
+	}
+	if err := n.takeOver(); err != nil {
 		return err
 	}
 	if err := n.openDirectories(); err != nil {

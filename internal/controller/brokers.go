@@ -203,7 +203,9 @@ func (o *op) checkFeatures(req *kmsg.BrokerRegistrationRequest) *Error {
 		return faultf(ErrInvalidRegistration, "the broker does not say which levels of %s it supports", metadata.FeatureMetadataVersion)
 	}
 	for name, level := range o.img.Features().All() {
-		if level > 0 && !named[name] {
+		// What this controller does not serve either was finalized before the disk was taken over from Apache Kafka,
+		// when nothing that needs it was in use.
+		if _, served := o.c.opt.Supported(name); level > 0 && !named[name] && served {
 			return faultf(ErrUnsupportedVersion, "%s is at level %d, the broker does not support it", name, level)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stelelog/stele/internal/metadata"
+	"github.com/stelelog/stele/internal/record"
 	"github.com/stelelog/stele/internal/vfs"
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -51,9 +52,12 @@ type keeper struct {
 	rules SnapshotRules
 	log   *slog.Logger
 
-	list    []SnapshotID // those there are, oldest first
-	bytes   int64        // of batches since the newest
-	since   time.Time    // of the newest, or of the start
+	list []SnapshotID // those there are, oldest first
+	// head are the control records behind the newest snapshot's header: a log that was Kafka's with its voters in it
+	// goes on to have them there, for Kafka's readers.
+	head    []metadata.ControlRecord
+	bytes   int64     // of batches since the newest
+	since   time.Time // of the newest, or of the start
 	running bool
 	// finished brings what became of the snapshot being written.
 	finished chan snapshotOutcome
@@ -93,7 +97,43 @@ func (k *keeper) reload(now time.Time) error {
 			return err
 		}
 	}
-	return nil
+	if n := len(k.list); n > 0 {
+		k.head, err = snapshotHead(k.fs, filepath.Join(k.dir, k.list[n-1].file()))
+	}
+	return err
+}
+
+// snapshotHead is the control records behind the header of a snapshot.
+func snapshotHead(fsys vfs.FS, name string) (head []metadata.ControlRecord, err error) {
+	data, err := vfs.ReadFile(fsys, name)
+	if err != nil || len(data) < record.HeaderSize {
+		return nil, err
+	}
+	size := record.Batch(data).Length()
+	if size < record.HeaderSize || size > len(data) || !record.Batch(data).IsControl() {
+		return nil, nil // whoever loads the snapshot says what is wrong with it
+	}
+	controls, _, err := recordsOf(record.Batch(data[:size:size]))
+	if err != nil {
+		return nil, nil
+	}
+	for _, rec := range controls {
+		if t := rec.ControlType(); t == metadata.ControlKRaftVersion || t == metadata.ControlVoters {
+			head = append(head, rec)
+		}
+	}
+	return head, nil
+}
+
+// headFor is head with the voters as they are now.
+func (k *keeper) headFor(voters []Voter) []metadata.ControlRecord {
+	head := slices.Clone(k.head)
+	for i, rec := range head {
+		if rec.ControlType() == metadata.ControlVoters {
+			head[i] = &metadata.Voters{Voters: voters}
+		}
+	}
+	return head
 }
 
 // remove takes a snapshot out of use; its file goes later, as somebody may be reading it.
@@ -121,10 +161,11 @@ func (k *keeper) due(now time.Time) bool {
 func (k *keeper) begin(img *metadata.Image, place position, membership *pb.ConfState, voters []Voter, now time.Time) {
 	k.running, k.bytes, k.since = true, 0, now
 	outcome := snapshotOutcome{place: place, membership: proto.Clone(membership).(*pb.ConfState), voters: voters, started: now}
+	head := k.headFor(voters)
 	go func() {
 		values, err := img.Encoded()
 		if err == nil {
-			err = writeSnapshot(k.fs, k.dir, place.snapshotID(), place.Timestamp, slices.Values(values))
+			err = writeSnapshot(k.fs, k.dir, place.snapshotID(), place.Timestamp, slices.Values(values), head...)
 		}
 		outcome.err = err
 		k.finished <- outcome

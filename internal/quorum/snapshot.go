@@ -107,9 +107,9 @@ func cleanSnapshots(fsys vfs.FS, dir string, st *state) error {
 }
 
 // writeSnapshot writes a snapshot with these records, each framed, and makes it durable under its name. timestamp is
-// that of the last batch it contains, in milliseconds. After an error or a crash there is no snapshot of that name, or
-// the whole.
-func writeSnapshot(fsys vfs.FS, dir string, id SnapshotID, timestamp int64, records iter.Seq[[]byte]) error {
+// that of the last batch it contains, in milliseconds; head follows the header in its batch. After an error or a crash
+// there is no snapshot of that name, or the whole.
+func writeSnapshot(fsys vfs.FS, dir string, id SnapshotID, timestamp int64, records iter.Seq[[]byte], head ...metadata.ControlRecord) error {
 	return writePart(fsys, dir, id, func(write func([]byte) error) error {
 		offset := int64(0)
 		put := func(b record.Batch) error {
@@ -118,8 +118,11 @@ func writeSnapshot(fsys vfs.FS, dir string, id SnapshotID, timestamp int64, reco
 			offset = b.NextOffset()
 			return write(b)
 		}
-		header := &metadata.SnapshotHeader{LastContainedLogTimestamp: timestamp}
-		if err := put(record.NewControlBatch(timestamp, controlRecord(header))); err != nil {
+		header := []record.ControlRecord{controlRecord(&metadata.SnapshotHeader{LastContainedLogTimestamp: timestamp})}
+		for _, rec := range head {
+			header = append(header, controlRecord(rec))
+		}
+		if err := put(record.NewControlBatch(timestamp, header...)); err != nil {
 			return err
 		}
 		b := record.NewBuilder(record.BuilderOptions{})
@@ -196,17 +199,26 @@ func (e *SnapshotError) Unwrap() error { return e.Err }
 // readSnapshot reads a snapshot whole and checks it as it goes: every CRC, the header first, the footer last. f gets
 // the value of each data record in order, valid during the call.
 func readSnapshot(fsys vfs.FS, name string, f func(value []byte) error) error {
+	return readSnapshotWith(fsys, name, f, func(metadata.ControlRecord) {})
+}
+
+// readSnapshotWith is readSnapshot that hears of the control records too, those of unknown types excepted.
+func readSnapshotWith(fsys vfs.FS, name string, f func(value []byte) error, control func(metadata.ControlRecord)) error {
 	data, err := vfs.ReadFile(fsys, name)
 	if err != nil {
 		return err
 	}
-	if err := walkSnapshot(data, f); err != nil {
+	if err := walkSnapshotWith(data, f, control); err != nil {
 		return &SnapshotError{File: name, Err: err}
 	}
 	return nil
 }
 
 func walkSnapshot(data []byte, f func(value []byte) error) error {
+	return walkSnapshotWith(data, f, func(metadata.ControlRecord) {})
+}
+
+func walkSnapshotWith(data []byte, f func(value []byte) error, control func(metadata.ControlRecord)) error {
 	next, footer := int64(0), false
 	for len(data) > 0 {
 		if len(data) < record.HeaderSize {
@@ -227,7 +239,7 @@ func walkSnapshot(data []byte, f func(value []byte) error) error {
 		if b.BaseOffset() != next {
 			return fmt.Errorf("batch at offset %d where %d was expected", b.BaseOffset(), next)
 		}
-		if err := walkSnapshotBatch(b, next == 0, &footer, f); err != nil {
+		if err := walkSnapshotBatch(b, next == 0, &footer, f, control); err != nil {
 			return err
 		}
 		next = b.NextOffset()
@@ -238,7 +250,7 @@ func walkSnapshot(data []byte, f func(value []byte) error) error {
 	return nil
 }
 
-func walkSnapshotBatch(b record.Batch, first bool, footer *bool, f func(value []byte) error) error {
+func walkSnapshotBatch(b record.Batch, first bool, footer *bool, f func(value []byte) error, control func(metadata.ControlRecord)) error {
 	it := record.NewRecordIterator(b, record.Limits{})
 	defer it.Close()
 	for i := 0; it.Next(); i++ {
@@ -259,6 +271,15 @@ func walkSnapshotBatch(b record.Batch, first bool, footer *bool, f func(value []
 			return fmt.Errorf("control record %v at the start", kind)
 		}
 		*footer = *footer || kind == record.SnapshotFooter
+		rec, err := metadata.DecodeControl(metadata.ControlType(kind), it.Record().Value)
+		var unknown *metadata.UnknownControlTypeError
+		if errors.As(err, &unknown) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		control(rec)
 	}
 	return it.Err()
 }
