@@ -51,7 +51,7 @@ func (e *TakeoverError) Error() string {
 
 // surveyKafka looks whether the metadata directory is Apache Kafka's, and if so at all that is there. It is nil where
 // nothing is to be taken over. The directories stay locked until release.
-func (n *node) surveyKafka(ctx context.Context) (t *takeover, err error) {
+func (n *node) surveyKafka(ctx context.Context) (_ *takeover, err error) {
 	if !n.config.HasRole("controller") || n.plan.FormatsQuorum() {
 		return nil, nil
 	}
@@ -59,7 +59,7 @@ func (n *node) surveyKafka(ctx context.Context) (t *takeover, err error) {
 	if err != nil || found == nil {
 		return nil, err
 	}
-	t = &takeover{fs: n.fs, self: n.identity(), log: found, ids: map[metadata.UUID]string{}, otherGroups: map[string]bool{}}
+	t := &takeover{fs: n.fs, self: n.identity(), log: found, ids: map[metadata.UUID]string{}, otherGroups: map[string]bool{}}
 	for dir, id := range n.plan.IDs {
 		t.ids[id] = dir
 		t.dirs = append(t.dirs, dir)
