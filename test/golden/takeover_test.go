@@ -1,0 +1,183 @@
+package golden
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/stelelog/stele/test/golden/kafka"
+)
+
+const kafkaGolden = "testdata/kafka-4.4.0"
+
+// kafkaDir is a copy of the data directory that Apache Kafka left, and what is known of it.
+func kafkaDir(t *testing.T) (dir string, known kafka.Golden) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "data")
+	if err := kafka.Unpack(filepath.Join(kafkaGolden, "data.tar.gz"), dir); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(kafkaGolden, "state.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &known); err != nil {
+		t.Fatal(err)
+	}
+	return dir, known
+}
+
+// TestS030_takes_over_a_kafka_directory: a node started on the data directory of a cleanly stopped Apache Kafka 4.4
+// gives back its topics with every record, offset, epoch and setting, its groups with their generations' members and
+// every commit, and goes on with its idempotent producer: the retry is a duplicate, the next batch is appended, a gap
+// is refused. So it does after every restart, and nothing that it does not serve is lost from the metadata or from the
+// internal topics.
+func TestS030_takes_over_a_kafka_directory(t *testing.T) {
+	t.Parallel()
+	dir, known := kafkaDir(t)
+	internal := map[string][]byte{}
+	for _, topic := range []string{"__consumer_offsets-0", "__transaction_state-0"} {
+		data, err := os.ReadFile(filepath.Join(dir, topic, "00000000000000000000.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		internal[topic] = data
+	}
+	verify(t, dir)
+	want := known.State
+	for round := range 3 {
+		n := start(t, dir, "metadata.log.max.record.bytes.between.snapshots=1")
+		got, err := kafka.Observe(t.Context(), n.addr, kafka.Classic, kafka.Static)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, want, got)
+		if commits, err := kafka.Commits(t.Context(), n.addr, kafka.Consumer); err != nil || !reflect.DeepEqual(commits, known.Consumer) {
+			t.Errorf("commits of group %s: %v instead of %v: %v", kafka.Consumer, commits, known.Consumer, err)
+		}
+		cl := n.client(t)
+		p := known.Producer
+		if base, err := kafka.Send(t.Context(), cl, "idempotent", p, p.LastBase, "first", "second"); err != nil || base != p.LastOffset {
+			t.Errorf("the retry of the last batch came to offset %d instead of %d: %v", base, p.LastOffset, err)
+		}
+		if _, err := kafka.Send(t.Context(), cl, "idempotent", p, p.Next+7, "later"); err != kerr.OutOfOrderSequenceNumber {
+			t.Errorf("a sequence beyond the next: %v", err)
+		}
+		base, err := kafka.Send(t.Context(), cl, "idempotent", p, p.Next, "third", "fourth")
+		if err != nil || base != p.LastOffset+2 {
+			t.Errorf("the next batch came to offset %d instead of %d: %v", base, p.LastOffset+2, err)
+		}
+		known.Producer.LastBase, known.Producer.LastOffset, known.Producer.Next = p.Next, base, p.Next+2
+		if want, err = kafka.Observe(t.Context(), n.addr, kafka.Classic, kafka.Static); err != nil {
+			t.Fatal(err)
+		}
+		n.stop(t)
+		if round == 0 {
+			verify(t, dir)
+		}
+	}
+	for topic, before := range internal {
+		after, err := os.ReadFile(filepath.Join(dir, topic, "00000000000000000000.log"))
+		if err != nil || !bytes.HasPrefix(after, before) {
+			t.Errorf("%s does not begin with what Kafka wrote: %v", topic, err)
+		}
+	}
+	snapshots, err := filepath.Glob(filepath.Join(dir, "__cluster_metadata-0", "*[1-9]*-*.checkpoint"))
+	if err != nil || len(snapshots) < 2 {
+		t.Fatal(snapshots, err)
+	}
+	out, err := exec.Command(stele(t), "log", "dump", "--records", snapshots[len(snapshots)-1]).CombinedOutput()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{"AccessControlEntryRecord", "UserScramCredentialRecord", "ClientQuotaRecord", `"Name":"group.version","FeatureLevel":1`, `"Name":"transaction.version","FeatureLevel":2`, "NextProducerID"} {
+		if !strings.Contains(string(out), word) {
+			t.Errorf("no %s in a snapshot that was taken later:\n%s", word, out)
+		}
+	}
+	verify(t, dir)
+}
+
+// same compares part by part, so that a difference is readable.
+func same(t *testing.T, want, got kafka.State) {
+	t.Helper()
+	if got.ClusterID != want.ClusterID || got.Broker != want.Broker {
+		t.Errorf("cluster %s, node %d instead of %s, %d", got.ClusterID, got.Broker, want.ClusterID, want.Broker)
+	}
+	for _, part := range []struct {
+		name      string
+		want, got any
+	}{
+		{"groups", want.Groups, got.Groups}, {"broker settings", want.BrokerConfigs, got.BrokerConfigs}, {"features", want.Features, got.Features}, {"sizes", want.LogDirs, got.LogDirs},
+	} {
+		if !reflect.DeepEqual(part.want, part.got) {
+			t.Errorf("%s:\n%s\ninstead of\n%s", part.name, pretty(part.got), pretty(part.want))
+		}
+	}
+	for name := range maps.Keys(want.Topics) {
+		if w, g := pretty(want.Topics[name]), pretty(got.Topics[name]); w != g {
+			t.Errorf("topic %s:\n%s\ninstead of\n%s", name, g, w)
+		}
+	}
+	if len(want.Topics) != len(got.Topics) {
+		t.Errorf("%d topics instead of %d", len(got.Topics), len(want.Topics))
+	}
+}
+
+func pretty(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// A directory of Kafka's with an open transaction is refused with one error that names all that is in the way, before
+// anything in it is changed.
+func TestTakeoverRefusesAnOpenTransaction(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := os.CopyFS(dir, os.DirFS("../reference/testdata/kafka-4.4.0/datadir")); err != nil {
+		t.Fatal(err)
+	}
+	before := listing(t, dir)
+	out, err := exec.Command(stele(t), "serve", "--data-dir", dir, "--set", "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0", "--set", "http.listen=").CombinedOutput()
+	if err == nil {
+		t.Fatalf("it was served:\n%s", out)
+	}
+	for _, words := range []string{"nothing was changed", `transactional id "tx-open"`, "open-0 has an open transaction of producer id"} {
+		if strings.Count(string(out), "\n") != 1 || !strings.Contains(string(out), words) {
+			t.Errorf("no %q in one line:\n%s", words, out)
+		}
+	}
+	if after := listing(t, dir); !reflect.DeepEqual(before, after) {
+		t.Errorf("changed from\n%v\nto\n%v", before, after)
+	}
+}
+
+// listing is every file with its content.
+func listing(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			files[path] = "directory"
+			return err
+		}
+		data, err := os.ReadFile(path)
+		files[path] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
