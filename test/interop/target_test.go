@@ -99,6 +99,7 @@ type stele struct {
 	dir, logPath       string
 	port, cport, hport int
 	settings           []string
+	configFile         string // of --config, instead of the flags that say where
 	cmd                *exec.Cmd
 	done               chan struct{}
 	err                error // how it ended; set before done is closed
@@ -150,6 +151,9 @@ func (s *stele) Start(ctx context.Context) error {
 		"--set", fmt.Sprintf("listeners=PLAINTEXT://%s,CONTROLLER://%s", s.Addr(), s.ControllerAddr()),
 		"--set", fmt.Sprintf("controller.quorum.voters=1@%s", s.ControllerAddr()),
 		"--set", fmt.Sprintf("http.listen=127.0.0.1:%d", s.hport),
+	}
+	if s.configFile != "" {
+		args = []string{"serve", "--config", s.configFile, "--set", fmt.Sprintf("http.listen=127.0.0.1:%d", s.hport)}
 	}
 	for _, setting := range s.settings {
 		args = append(args, "--set", setting)
