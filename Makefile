@@ -32,7 +32,7 @@ lint: ## gofmt, vet and staticcheck
 interop: ## other people's clients and Apache Kafka's own tools against a running node
 	test/interop/run.sh
 
-differential: ## the same requests to Apache Kafka and to a node, answers compared
+differential: ## the same requests to Apache Kafka and to a node, answers compared; TURN=n as CI does
 	test/differential/run.sh
 
 sim: ## the simulators; SEEDS=n for more seeds

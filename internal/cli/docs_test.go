@@ -220,9 +220,13 @@ Kafka's column is what Apache Kafka 4.4.0 advertises. An API that is missing her
 | ` + "`__consumer_offsets`" + ` | Kafka 4.4's records | the same |
 | ` + "`__cluster_metadata`" + ` and its snapshots | Kafka 4.0 to 4.4 | Kafka 4.4's records |
 `)
-	b.WriteString("\n## Accepted differences\n\n`test/differential` sends the same requests, whole, odd and broken, to Apache Kafka 4.4.0 and to Stele, and compares the answers field by field. What may differ stands here, and nothing else; one of these that a run no longer sees fails it, so that none outlives its cause.\n\n| | difference | why |\n| --- | --- | --- |\n")
+	b.WriteString("\n## Accepted differences\n\n`test/differential` sends the same requests, whole, odd and broken, to Apache Kafka 4.4.0 and to Stele, and compares the answers field by field. What may differ stands here, and nothing else; one of these that a run no longer sees fails it, so that none outlives its cause; those marked rare take a request that few runs make.\n\n| | difference | why |\n| --- | --- | --- |\n")
 	for _, d := range differential.Accepted {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", d.ID, cell(d.What), cell(d.Reason))
+		id := d.ID
+		if d.Rare {
+			id += " (rare)"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", id, cell(d.What), cell(d.Reason))
 	}
 	return b.String()
 }

@@ -101,7 +101,8 @@ func (o *op) replaceConfigs(resource metadata.ConfigResource, wanted []kmsg.Alte
 	return o.applyConfigs(resource, changes)
 }
 
-// checkResource says whether a resource can be altered: its type, that it is named once, that it exists.
+// checkResource says whether a resource can be altered: its type and name, and that it is named once. Whether it exists
+// is asked last, after its values have been looked at, as in Kafka.
 func (o *op) checkResource(r metadata.ConfigResource, times int) *Error {
 	if times > 1 {
 		return faultf(ErrInvalidRequest, "the request names the resource more than once")
@@ -114,9 +115,6 @@ func (o *op) checkResource(r metadata.ConfigResource, times int) *Error {
 		if wrong := ValidTopicName(r.Name); wrong != "" {
 			return faultf(ErrInvalidTopic, "%s", wrong)
 		}
-		if _, ok := o.img.Topic(r.Name); !ok {
-			return faultf(ErrUnknownTopicOrPartition, "The topic '%s' does not exist.", r.Name)
-		}
 	case metadata.ResourceBroker:
 		if r.Name == "" {
 			return nil
@@ -124,11 +122,6 @@ func (o *op) checkResource(r metadata.ConfigResource, times int) *Error {
 		id, err := strconv.ParseInt(r.Name, 10, 32)
 		if err != nil || id < 0 {
 			return faultf(ErrInvalidRequest, "broker name %q is not an id", r.Name)
-		}
-		_, isBroker := o.img.Broker(int32(id))
-		_, isController := o.img.Controller(int32(id))
-		if !isBroker && !isController && int32(id) != o.c.opt.NodeID {
-			return faultf(ErrBrokerIDNotRegistered, "no node has id %d", id)
 		}
 	case metadata.ResourceGroup:
 		if r.Name == "" {
@@ -142,6 +135,30 @@ func (o *op) checkResource(r metadata.ConfigResource, times int) *Error {
 		return faultf(ErrInvalidRequest, "loggers are altered at their broker")
 	default:
 		return faultf(ErrUnsupportedVersion, "config resource type %d is not known", r.Type)
+	}
+	return nil
+}
+
+// resourceExists says whether a topic or node is there; groups and subscriptions need not be.
+func (o *op) resourceExists(r metadata.ConfigResource) *Error {
+	switch r.Type {
+	case metadata.ResourceTopic:
+		if _, ok := o.img.Topic(r.Name); !ok {
+			return faultf(ErrUnknownTopicOrPartition, "The topic '%s' does not exist.", r.Name)
+		}
+	case metadata.ResourceBroker:
+		if r.Name == "" {
+			return nil
+		}
+		id, err := strconv.ParseInt(r.Name, 10, 32)
+		if err != nil {
+			return faultf(ErrInvalidRequest, "broker name %q is not an id", r.Name)
+		}
+		_, isBroker := o.img.Broker(int32(id))
+		_, isController := o.img.Controller(int32(id))
+		if !isBroker && !isController && int32(id) != o.c.opt.NodeID {
+			return faultf(ErrBrokerIDNotRegistered, "no node has id %d", id)
+		}
 	}
 	return nil
 }
@@ -222,6 +239,9 @@ func (o *op) applyConfigs(resource metadata.ConfigResource, changes []configChan
 		after[ch.name] = *ch.value
 	}
 	if err := o.checkConfigs(resource, after, changes); err != nil {
+		return err
+	}
+	if err := o.resourceExists(resource); err != nil {
 		return err
 	}
 	stored := o.img.Config(resource)

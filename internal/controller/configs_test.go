@@ -108,6 +108,7 @@ func TestM049_incremental_alter_configs(t *testing.T) {
 		{incremental(2, "t", configOp{set, "retention.ms", new("1")}, configOp{set, "retention.ms", new("2")}), ErrInvalidRequest, 0},
 		{incremental(2, "t", configOp{9, "retention.ms", new("1")}), ErrInvalidRequest, 0},
 		{incremental(2, "no", configOp{set, "retention.ms", new("1")}), ErrUnknownTopicOrPartition, 0},
+		{incremental(2, "no", configOp{set, "retention.ms", new("x")}), ErrInvalidConfig, 0}, // the value is looked at first
 		{incremental(4, "1", configOp{set, "log.cleaner.threads", new("2")}), nil, 1},
 		{incremental(4, "1", configOp{set, "log.cleaner.threads", new("2")}), nil, 1},
 		{incremental(4, "", configOp{set, "log.cleaner.threads", new("2")}), nil, 1},

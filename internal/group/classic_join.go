@@ -137,7 +137,7 @@ func (s *Shard) joinKnown(now time.Time, g *classicGroup, j *join, fx *Effects) 
 	id := j.req.MemberID
 	if g.pending[id] != nil {
 		if j.req.InstanceID != nil {
-			fx.reply(j.to, joinError(ErrUnknownServer, id)) // static members are never pending
+			fx.reply(j.to, joinError(ErrUnknownServer, "")) // static members are never pending; Kafka names none here
 			return
 		}
 		s.addMember(now, g, id, j, fx)

@@ -65,11 +65,16 @@ func (a *brokerAPI) metadata(r *Request, req *kmsg.MetadataRequest) *kmsg.Metada
 		}
 		return resp
 	}
+	// A request that asks for any topic by its id asks for ids alone: names beside them are passed over, as by Kafka.
+	byID := slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool { return t.TopicID != [16]byte{} })
 	create := req.Version < 4 || req.AllowAutoTopicCreation
 	var missing []string // to be created
 	seen := make(map[metadataKey]bool, len(req.Topics))
 	for i := range req.Topics {
 		key := metadataKey{id: req.Topics[i].TopicID}
+		if byID && key.id == ([16]byte{}) {
+			continue
+		}
 		if req.Topics[i].Topic != nil && key.id == ([16]byte{}) {
 			key.name = *req.Topics[i].Topic
 		}

@@ -15,6 +15,6 @@ type Finding struct {
 	KafkaElement, SteleElement any
 	// KafkaAnswer and SteleAnswer are the outermost, nil when there is none.
 	KafkaAnswer, SteleAnswer any
-	// Malformed says that the bytes of the request were damaged on purpose.
-	Malformed bool
+	// Malformed says that the bytes of the request were damaged on purpose, Odd that some of its fields were.
+	Malformed, Odd bool
 }

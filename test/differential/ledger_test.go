@@ -19,7 +19,8 @@ type ledger struct {
 	mu       sync.Mutex
 	kinds    map[string]*kind
 	accepted map[string]int // by id of the accepted difference
-	broken   []string       // lanes that panicked
+	examples map[string]string
+	broken   []string // lanes that panicked
 }
 
 type kind struct {
@@ -29,7 +30,9 @@ type kind struct {
 	example  string
 }
 
-func newLedger() *ledger { return &ledger{kinds: map[string]*kind{}, accepted: map[string]int{}} }
+func newLedger() *ledger {
+	return &ledger{kinds: map[string]*kind{}, accepted: map[string]int{}, examples: map[string]string{}}
+}
 
 // surprising says that some finding is neither on the list nor has been found several times already.
 func (l *ledger) surprising(findings []Finding) bool {
@@ -63,7 +66,9 @@ func (l *ledger) add(findings []Finding, example func() string) int {
 	unaccepted := 0
 	for _, f := range findings {
 		if id, ok := acceptedAs(f); ok {
-			l.accepted[id]++
+			if l.accepted[id]++; l.accepted[id] == 1 {
+				l.examples[id] = fmt.Sprintf("%s: %s\n    kafka: %s\n    stele: %s\n    %s\n", id, f.Path, f.Kafka, f.Stele, example())
+			}
 			continue
 		}
 		unaccepted++
@@ -100,6 +105,17 @@ func (l *ledger) report() string {
 	for i, k := range all {
 		fmt.Fprintf(&b, "%d. %s (%d) v%v, %d times, %s\n    kafka: %s\n    stele: %s\n    %s\n", i+1, kmsg.NameForKey(k.first.Key), k.first.Key,
 			slices.Sorted(maps.Keys(k.versions)), k.count, k.first.Path, k.first.Kafka, k.first.Stele, k.example)
+	}
+	return b.String()
+}
+
+// accounts are examples of what was accepted, the first of each.
+func (l *ledger) accounts() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var b strings.Builder
+	for _, id := range slices.Sorted(maps.Keys(l.examples)) {
+		b.WriteString(l.examples[id])
 	}
 	return b.String()
 }

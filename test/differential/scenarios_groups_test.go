@@ -47,7 +47,8 @@ func describeGroups(groups ...string) *kmsg.DescribeGroupsRequest {
 func joinPlay(l *lane) {
 	v := l.version(11)
 	m := l.joined(v)
-	l.do(l.version(15), describeGroups(m.group, m.group, "never-was", ""))
+	nobodys := l.fresh("never-was")
+	l.do(l.version(15), describeGroups(m.group, m.group, nobodys, ""))
 	l.do(l.version(12), heartbeat(m.group, member(m.symbol), 1, nil)) // before the sync
 	l.do(l.version(8), memberCommit(m, 1))
 	l.do(l.version(14), syncRequest(m, true))
@@ -72,7 +73,7 @@ func joinPlay(l *lane) {
 		l.do(l.version(8), commit)
 		l.do(v, joinRequest(m.group, who+"x", v))
 	}
-	for _, group := range []string{"", "never-was", strings.Repeat("j", 300), "gr\u00fcppe", "a b"} {
+	for _, group := range []string{"", nobodys, l.fresh(strings.Repeat("j", 300)), l.fresh("gr\u00fcppe"), l.fresh("a b")} {
 		l.do(l.version(12), heartbeat(group, member(m.symbol), 1, nil))
 		req := syncRequest(m, true)
 		req.Group = group
@@ -140,7 +141,7 @@ func joinPlay(l *lane) {
 	l.join(mainConn, m.group, next.symbol, l.version(11), nil)
 	l.do(l.version(15), describeGroups(m.group))
 	l.do(l.version(13), leave(m.group, member(next.symbol), "nobody", member(next.symbol)))
-	l.do(l.version(42), deleteGroups(m.group, "never-was"))
+	l.do(l.version(42), deleteGroups(m.group, l.fresh("never-was")))
 	l.do(l.version(15), describeGroups(m.group))
 	// A member that has its id and never comes.
 	if v >= 4 {
@@ -149,6 +150,16 @@ func joinPlay(l *lane) {
 		l.do(l.version(15), describeGroups(group))
 		l.do(l.version(42), deleteGroups(group))
 		l.do(l.version(12), heartbeat(group, member(group), 0, nil))
+	}
+	// A member that has its id, and comes as a static one.
+	confused := l.fresh("confused")
+	for _, instance := range []*string{nil, ptr("static"), nil} {
+		req := joinRequest(confused, member(confused), 0)
+		if instance == nil {
+			req.MemberID = ""
+		}
+		req.InstanceID = instance
+		l.keepText("member:"+confused, l.do(l.version(11, 5), req), func(resp kmsg.Response) string { return resp.(*kmsg.JoinGroupResponse).MemberID })
 	}
 }
 
@@ -371,12 +382,12 @@ func offsetsPlay(l *lane) {
 	}
 	commit(l.version(8), func(r *kmsg.OffsetCommitRequest) { addCommit(r, topic, 0, 14); r.MemberID = "nobody" })
 	commit(l.version(8, 7), func(r *kmsg.OffsetCommitRequest) { addCommit(r, topic, 0, 14); r.InstanceID = ptr("nobody") })
-	for _, name := range []string{"", "sp ace", strings.Repeat("g", 300)} {
+	for _, name := range []string{"", l.fresh("sp ace"), l.fresh(strings.Repeat("g", 300))} {
 		commit(l.version(8), func(r *kmsg.OffsetCommitRequest) { addCommit(r, topic, 0, 14); r.Group = name })
 		fetch(l.version(9), of(name, []string{topic}, 0))
 		fetch(l.version(9, 2), of(name, nil))
 	}
-	fetch(l.version(9, 8), of(group, []string{topic}, 0), of("never-was", nil), of("", []string{topic}, 1), of(group, nil))
+	fetch(l.version(9, 8), of(group, []string{topic}, 0), of(l.fresh("never-was"), nil), of("", []string{topic}, 1), of(group, nil))
 	fetch(l.version(9, 8))
 	if l.versions[9][1] >= 9 {
 		for _, epoch := range []int32{0, 1, -2} {
@@ -406,7 +417,7 @@ func offsetsPlay(l *lane) {
 	forget(group, topic, 1, topic, 2, other, 0)
 	forget(group, topic, 9, "no-such-topic", 0, "bad name", 0, "", 0, other, -1)
 	forget(group)
-	forget("never-was", topic, 0)
+	forget(l.fresh("never-was"), topic, 0)
 	forget("", topic, 0)
 	fetch(l.version(9, 2), of(group, nil))
 	m := l.joined(l.version(11))
@@ -414,7 +425,7 @@ func offsetsPlay(l *lane) {
 	forget(m.group, topic, 0)
 	l.do(l.version(42), deleteGroups(m.group, group))
 	commit(l.version(8), func(r *kmsg.OffsetCommitRequest) { addCommit(r, topic, 0, 12) })
-	l.do(l.version(42), deleteGroups(group, group, "never-was", ""))
+	l.do(l.version(42), deleteGroups(group, group, l.fresh("never-was"), ""))
 	l.do(l.version(42), deleteGroups())
 	fetch(l.version(9, 2), of(group, nil))
 	// The topic goes, and its offsets with it.

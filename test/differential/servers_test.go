@@ -24,6 +24,9 @@ var settings = []string{
 	"offsets.topic.num.partitions=1",
 	"transaction.state.log.num.partitions=1",
 	"log.retention.ms=-1",
+	// Kafka's controller resigns when one of its handlers fails; it need not wait long before it leads again.
+	"controller.quorum.election.timeout.ms=50",
+	"controller.quorum.election.backoff.max.ms=50",
 }
 
 // servers starts both.
@@ -41,7 +44,12 @@ func servers(ctx context.Context, t *testing.T, both bool) (addrs [2]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(node.Kill)
+	t.Cleanup(func() {
+		node.Kill()
+		if log, err := os.ReadFile(filepath.Join(node.Dir, "server.log")); err == nil {
+			_ = os.WriteFile(filepath.Join(os.TempDir(), "stele-differential-kafka.log"), log, 0o644)
+		}
+	})
 	started := make(chan error, 1)
 	go func() { started <- node.Start(ctx) }()
 	addrs[1] = startStele(ctx, t, stele)

@@ -74,6 +74,28 @@ func TestSyncGroupWithUnknownTags(t *testing.T) {
 	}
 }
 
+// An id that was given to a dynamic member is not a static one's: UNKNOWN_SERVER_ERROR, and no member id beside it.
+func TestStaticMemberWithADynamicID(t *testing.T) {
+	t.Parallel()
+	c := shared(t).dial(t)
+	req := kmsg.NewPtrJoinGroupRequest()
+	req.Group, req.ProtocolType, req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = c.groupID(), "consumer", 30000, 30000
+	req.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "range", Metadata: []byte{1}}}
+	resp := do[*kmsg.JoinGroupResponse](c, 5, req)
+	if resp.ErrorCode != 79 || resp.MemberID == "" {
+		t.Fatalf("without an id: %+v", resp)
+	}
+	static := "static"
+	req.MemberID, req.InstanceID = resp.MemberID, &static
+	if resp = do[*kmsg.JoinGroupResponse](c, 5, req); resp.ErrorCode != -1 || resp.MemberID != "" {
+		t.Errorf("as a static member: %+v", resp)
+	}
+	req.InstanceID = nil
+	if resp = do[*kmsg.JoinGroupResponse](c, 5, req); resp.ErrorCode != 0 || resp.Generation != 1 {
+		t.Errorf("as itself: %+v", resp)
+	}
+}
+
 // A client id of any negative length is none.
 func TestClientIDOfNegativeLength(t *testing.T) {
 	t.Parallel()
@@ -140,6 +162,27 @@ func TestMetadataOfOddRequests(t *testing.T) {
 	resp := ask(10, named(tp.name), kmsg.MetadataRequestTopic{TopicID: tp.id})
 	if len(resp.Brokers) != 0 || resp.ClusterID != nil || resp.ControllerID != -1 || resp.Topics[0].ErrorCode != 42 || resp.Topics[1].ErrorCode != 42 {
 		t.Errorf("by id: %+v", resp)
+	}
+}
+
+// A Metadata request that asks for any topic by its id is answered for ids alone: a name beside them is neither described
+// nor made.
+func TestMetadataOfNamesBesideIDs(t *testing.T) {
+	t.Parallel()
+	c := shared(t).dial(t)
+	tp, other := c.topic(1), c.topic(1)
+	missing := c.groupID()
+	req := kmsg.NewPtrMetadataRequest()
+	req.AllowAutoTopicCreation = true
+	req.Topics = []kmsg.MetadataRequestTopic{{Topic: &other.name}, {TopicID: tp.id}, {Topic: &missing}, {TopicID: [16]byte{7}}, {}}
+	resp := do[*kmsg.MetadataResponse](c, 12, req)
+	if len(resp.Topics) != 2 || deref(resp.Topics[0].Topic) != tp.name || resp.Topics[0].ErrorCode != 0 || resp.Topics[1].ErrorCode != 100 {
+		t.Errorf("%+v", resp.Topics)
+	}
+	req.AllowAutoTopicCreation = false
+	req.Topics = []kmsg.MetadataRequestTopic{{Topic: &missing}}
+	if resp := do[*kmsg.MetadataResponse](c, 12, req); resp.Topics[0].ErrorCode != 3 {
+		t.Errorf("made: %+v", resp.Topics[0])
 	}
 }
 
