@@ -44,9 +44,12 @@ var Accepted = []Difference{
 		}},
 	{"order", "the order of topics, partitions, groups, settings or members in an answer", "Kafka's comes from hash tables, or has what is refused in a place of its own; Stele keeps the order of the request, or goes by name", always,
 		func(f Finding) bool { return strings.HasSuffix(f.bare(), " (order)") }},
-	{"named-twice", "a topic, partition, resource, group or protocol that one request names twice", "Kafka keeps one of them, which one depends on a hash table, or refuses; Stele does what it is told for each, or refuses both", always,
+	{"named-twice", "a topic, partition, resource, group, protocol or type of entity that one request names twice", "Kafka keeps one of them, which one depends on a hash table, or refuses; Stele does what it is told for each, or refuses both", always,
 		func(f Finding) bool {
 			if req, ok := f.Request.(*kmsg.DeleteTopicsRequest); ok && f.Version >= 6 && nameAndID(req) {
+				return true
+			}
+			if req, ok := f.Request.(*kmsg.AlterClientQuotasRequest); ok && slices.ContainsFunc(req.Entries, sameTypeTwice) {
 				return true
 			}
 			return f.Request != nil && namesTwice(f.Request)
@@ -331,6 +334,18 @@ func (f Finding) inTopic(name string) bool {
 func (f Finding) brokerResource() bool {
 	req, ok := f.Request.(*kmsg.DescribeConfigsRequest)
 	return ok && len(req.Resources) > 0 && req.Resources[0].ResourceType == kmsg.ConfigResourceTypeBroker
+}
+
+// sameTypeTwice says that a quota's entity has two parts of one type.
+func sameTypeTwice(e kmsg.AlterClientQuotasRequestEntry) bool {
+	seen := map[string]bool{}
+	for _, part := range e.Entity {
+		if seen[part.Type] {
+			return true
+		}
+		seen[part.Type] = true
+	}
+	return false
 }
 
 // oneBatch says that records are a whole batch of the current format by their length and magic.

@@ -326,6 +326,9 @@ func framesPlay(l *lane) {
 		size(10, 0, 18, 0, 0, 0, 0, 0, 77, 0xff, 0xff), size(10, 0, 18, 0, 0, 0, 0, 0, 77, 0xff, 0xfe), size(10, 0, 18, 0, 0, 0, 0, 0, 77, 0x7f, 0xff), []byte("GET / HTTP/1.1\r\nHost: here\r\n\r\n"), {0x16, 3, 1, 0, 200, 1, 0, 0}} {
 		send(b, 18, 0)
 	}
+	// A name that is no UTF-8.
+	broken := describeGroups("broken-\xff")
+	l.bytes(5, broken, true, func(int) []byte { return frame(broken, 5, 77, &clientID) }, (*side).raw)
 	// No client id, an empty one, one that is no UTF-8.
 	for _, id := range []*string{nil, ptr(""), ptr("\xff\xfe"), ptr(strings.Repeat("c", 30000))} {
 		b := frame(kmsg.NewPtrApiVersionsRequest(), 0, 77, id)

@@ -106,6 +106,8 @@ func joinPlay(l *lane) {
 			l.do(l.version(15), describeGroups(group))
 		}
 	}
+	nameless := l.fresh("g")
+	l.join(mainConn, nameless, nameless, l.version(11, 7), func(r *kmsg.JoinGroupRequest) { r.Protocols[0].Name = "" })
 	for _, change := range []func(*kmsg.JoinGroupRequest){
 		func(r *kmsg.JoinGroupRequest) { r.ProtocolType = "other" },
 		func(r *kmsg.JoinGroupRequest) { r.Protocols = r.Protocols[:1]; r.Protocols[0].Name = "other" },
@@ -444,6 +446,9 @@ func coordinatorsPlay(l *lane) {
 			l.do(l.version(10), req)
 		}
 	}
+	share := kmsg.NewPtrFindCoordinatorRequest()
+	share.CoordinatorType, share.CoordinatorKeys = 2, []string{"group:AAAAAAAAAAAAAAAAAAAAAA:0"}
+	l.do(l.version(10, 6), share)
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.CoordinatorKeys = []string{"a", "b", "a", ""}
 	l.do(l.version(10, 4), req)

@@ -347,6 +347,9 @@ func fetchPlay(l *lane) {
 		req.ReplicaState.ID, req.ReplicaState.Epoch = replica, -1
 		l.do(l.version(1), req)
 	}
+	elsewhere := fetchRequest(fetchAt{topic, 0, 0})
+	elsewhere.ReplicaState.ID = 99
+	l.do(l.version(1, 16), elsewhere)
 	// Unknown and bad ones beside good ones, and the same one twice.
 	for range 4 {
 		l.do(l.version(1), fetchRequest(fetchAt{"no-such-topic", 0, 0}, fetchAt{topic, 0, 55}, fetchAt{topic, 1, 0}, fetchAt{topic, -1, 0}, fetchAt{"bad name", 0, 0}, fetchAt{"", 0, 0}, fetchAt{wide, 2, 30}, fetchAt{"__cluster_metadata", 0, 0}))

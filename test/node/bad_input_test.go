@@ -131,7 +131,11 @@ func TestS019_gzip_bomb(t *testing.T) {
 	}
 	c.mustProduce(tp, 0, exampleA())
 	before := n.status(t, "VmHWM")
+	begun := time.Now()
 	c.refused(9, tp, bomb, 87)
+	if took := time.Since(begun); took > time.Second {
+		t.Errorf("took %v", took)
+	}
 	if grown := n.status(t, "VmHWM") - before; grown > 64<<20 {
 		t.Errorf("the node grew by %d MB", grown>>20)
 	}

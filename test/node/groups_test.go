@@ -520,6 +520,17 @@ func TestG039_list_groups(t *testing.T) {
 	if found, ok := c.listedGroup(5, simple, nil, nil); !ok || found.ProtocolType != "" || found.GroupState != "Empty" || found.GroupType != "classic" {
 		t.Errorf("simple group: %+v, %t", found, ok)
 	}
+	if _, ok := c.listedGroup(3, stable, []string{"Empty"}, []string{"consumer"}); !ok {
+		t.Error("v3 has no filters, and left the stable group out")
+	}
+	for _, states := range [][]string{{"stable "}, {"STABLE", "Bored"}} {
+		if _, ok := c.listedGroup(4, stable, states, []string{"consumer"}); !ok {
+			t.Errorf("v4, %q: the stable group is left out", states)
+		}
+		if _, ok := c.listedGroup(4, simple, states, nil); ok {
+			t.Errorf("v4, %q: the simple group is listed", states)
+		}
+	}
 	for _, filter := range []struct {
 		states, types  []string
 		stable, simple bool

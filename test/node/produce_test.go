@@ -450,6 +450,21 @@ func TestS018_topic_compression(t *testing.T) {
 	if got := recordsOf(t, raw); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
+	for name, kept := range map[string]struct {
+		settings []string
+		sent     []byte
+	}{
+		"the producer's codec": {[]string{"compression.type=producer"}, exampleE()},
+		"no codec":             {[]string{"compression.type=producer"}, exampleA()},
+		"the same codec":       {[]string{"compression.type=gzip"}, exampleD()},
+		"another level":        {[]string{"compression.type=gzip", "compression.gzip.level=9"}, exampleD()},
+	} {
+		tp := c.topic(1, kept.settings...)
+		c.mustProduce(tp, 0, bytes.Clone(kept.sent))
+		if got := c.stored(tp, 0); !bytes.Equal(got[atMagic:], kept.sent[atMagic:]) {
+			t.Errorf("%s: stored %x, sent %x", name, got, kept.sent)
+		}
+	}
 }
 
 // TestS020_unused_attribute_bits: bits without a meaning are stored, and cleared where the broker writes
