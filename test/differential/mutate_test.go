@@ -176,9 +176,10 @@ func (l *lane) bend(key int16, p place) {
 
 // damage is one way to break the bytes of a request. It returns the bytes to send.
 type damage struct {
-	name  string
-	stub  bool // not a whole frame
-	apply func(l *lane, b []byte, req kmsg.Request, counts []int, at float64) []byte
+	name   string
+	stub   bool // not a whole frame
+	shifts bool // what follows is read as something else
+	apply  func(l *lane, b []byte, req kmsg.Request, counts []int, at float64) []byte
 }
 
 // body is where a request's own bytes begin in its frame.
@@ -194,32 +195,32 @@ func resize(b []byte) []byte {
 }
 
 var damages = []damage{
-	{"cut short", false, func(l *lane, b []byte, req kmsg.Request, _ []int, at float64) []byte {
+	{"cut short", false, false, func(l *lane, b []byte, req kmsg.Request, _ []int, at float64) []byte {
 		from := body(b, req)
 		return resize(b[:from+int(at*float64(len(b)-from))])
 	}},
-	{"cut in the header", false, func(l *lane, b []byte, req kmsg.Request, _ []int, at float64) []byte {
+	{"cut in the header", false, false, func(l *lane, b []byte, req kmsg.Request, _ []int, at float64) []byte {
 		return resize(b[:4+int(at*float64(body(b, req)-4))])
 	}},
-	{"trailing bytes", false, func(l *lane, b []byte, req kmsg.Request, _ []int, at float64) []byte {
+	{"trailing bytes", false, false, func(l *lane, b []byte, req kmsg.Request, _ []int, at float64) []byte {
 		return resize(append(b, make([]byte, 1+int(at*20))...))
 	}},
-	{"a count beyond the bytes", false, func(l *lane, b []byte, req kmsg.Request, counts []int, at float64) []byte {
+	{"a count beyond the bytes", false, true, func(l *lane, b []byte, req kmsg.Request, counts []int, at float64) []byte {
 		return l.miscount(b, req, counts, at, 0x7ffffff0)
 	}},
-	{"a negative count", false, func(l *lane, b []byte, req kmsg.Request, counts []int, at float64) []byte {
+	{"a negative count", false, true, func(l *lane, b []byte, req kmsg.Request, counts []int, at float64) []byte {
 		return l.miscount(b, req, counts, at, 0xfffffff0)
 	}},
-	{"a count too high by one", false, func(l *lane, b []byte, req kmsg.Request, counts []int, at float64) []byte {
+	{"a count too high by one", false, true, func(l *lane, b []byte, req kmsg.Request, counts []int, at float64) []byte {
 		return l.miscount(b, req, counts, at, 1)
 	}},
-	{"a count of null", false, func(l *lane, b []byte, req kmsg.Request, counts []int, at float64) []byte {
+	{"a count of null", false, true, func(l *lane, b []byte, req kmsg.Request, counts []int, at float64) []byte {
 		return l.miscount(b, req, counts, at, 0xffffffff)
 	}},
-	{"a frame that does not end", true, func(l *lane, b []byte, req kmsg.Request, _ []int, at float64) []byte {
+	{"a frame that does not end", true, false, func(l *lane, b []byte, req kmsg.Request, _ []int, at float64) []byte {
 		return b[:4+int(at*float64(len(b)-4))]
 	}},
-	{"an unknown version", false, func(l *lane, b []byte, req kmsg.Request, _ []int, at float64) []byte {
+	{"an unknown version", false, false, func(l *lane, b []byte, req kmsg.Request, _ []int, at float64) []byte {
 		return b // the caller changes the version
 	}},
 }
@@ -301,6 +302,11 @@ func (l *lane) malformed(version int16, req kmsg.Request) sent {
 		d = damages[0]
 	}
 	resolved := l.resolved(req, version)
+	if d.shifts {
+		// Both get the same bytes, with ids of nobody: ids of their own would not be read alike in another place.
+		one := newIDs().resolve(reflect.ValueOf(req).Elem()).Addr().Interface().(kmsg.Request)
+		resolved = [2]kmsg.Request{one, one}
+	}
 	how := (*side).raw
 	if d.stub {
 		how = (*side).stub
