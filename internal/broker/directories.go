@@ -69,11 +69,11 @@ func PlanDirectories(fsys vfs.FS, dirs []string, metadataDir string, nodeID int3
 	from := "cluster.id in the configuration"
 	seen := map[metadata.UUID]string{}
 	for _, dir := range all {
-		if err := roomToStart(fsys, dir); err != nil {
-			return nil, err
-		}
 		file := filepath.Join(dir, metaPropertiesName)
 		text, err := vfs.ReadFile(fsys, file)
+		if full := roomToStart(fsys, dir, err == nil); full != nil {
+			return nil, full
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			if err := emptyOrUnfinished(fsys, dir); err != nil {
 				return nil, err
@@ -128,19 +128,27 @@ func PlanDirectories(fsys vfs.FS, dirs []string, metadataDir string, nodeID int3
 	return plan, nil
 }
 
-// leastRoom is the space, in bytes, that a start needs on a disk: it writes a few small files before it can serve.
-const leastRoom = 256 << 10
+// leastRoom is the space, in bytes, that a first start needs on a disk, and leastRoomAgain what a later one does: a few
+// small files are written before it can serve.
+const (
+	leastRoom      = 256 << 10
+	leastRoomAgain = 32 << 10
+)
 
-// roomToStart refuses a full disk before anything is begun there.
-func roomToStart(fsys vfs.FS, dir string) error {
+// roomToStart refuses a full disk before anything is begun there. What was kept for this is room.
+func roomToStart(fsys vfs.FS, dir string, formatted bool) error {
 	at := filepath.Clean(dir)
+	least := int64(leastRoom)
+	if formatted {
+		least = leastRoomAgain - log.Ballast(fsys, dir)
+	}
 	for {
 		_, usable, err := fsys.Usage(at)
 		if errors.Is(err, fs.ErrNotExist) && filepath.Dir(at) != at {
 			at = filepath.Dir(at)
 			continue
 		}
-		if err == nil && usable < leastRoom {
+		if err == nil && usable < least {
 			return &DirectoryError{Dir: dir, Reason: fmt.Sprintf("the disk is full (%d bytes are free): make room, or name another directory", usable)}
 		}
 		return nil // what is wrong otherwise, reading the directory says better

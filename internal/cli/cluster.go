@@ -51,12 +51,13 @@ type clusterView struct {
 	Partitions    int                `json:"partitions"`
 	Leaderless    int                `json:"leaderlessPartitions"`
 	UnderISR      int                `json:"underReplicatedPartitions"`
+	LogDirs       []logDirView       `json:"logDirs"`
 }
 
 func newClusterDescribe(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "describe",
-		Short:   "Show brokers, the controller quorum, and partitions in trouble",
+		Short:   "Show brokers, their disks, the controller quorum, and partitions in trouble",
 		Example: "  stele cluster describe\n  stele cluster describe --output json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -112,7 +113,8 @@ func describeCluster(ctx context.Context, client *kgo.Client) (clusterView, erro
 			view.UnderISR++
 		}
 	})
-	return view, nil
+	view.LogDirs, err = volumes(ctx, client, view.Brokers)
+	return view, err
 }
 
 func describeQuorum(ctx context.Context, client *kgo.Client, view *clusterView) error {
@@ -174,6 +176,9 @@ func (e *env) showCluster(view clusterView) error {
 		brokers.add(b.Broker, fmt.Sprintf("%s:%d", b.Host, b.Port), orNone(b.Rack), state)
 	}
 	if err := e.show(nil, brokers); err != nil {
+		return err
+	}
+	if err := e.show(nil, disks(view.LogDirs)); err != nil {
 		return err
 	}
 	e.say("quorum epoch %s, metadata high watermark %s", orDash(int64(view.QuorumEpoch)), orDash(view.HighWatermark))

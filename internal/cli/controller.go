@@ -147,6 +147,7 @@ func (n *node) startQuorum(ctx context.Context) error {
 			ElectionTimeout: n.config.Duration("controller.quorum.election.timeout.ms"),
 		},
 		Endpoints: n.controllerEndpoints(), Transport: n.mesh, ErrorCode: server.ErrorCode, Logger: n.logger,
+		NeedRoom: n.makeRoom,
 	})
 	if err != nil {
 		return err
@@ -255,4 +256,11 @@ func (n *node) controllerRegistration() *kmsg.ControllerRegistrationRequest {
 		req.Features = append(req.Features, one)
 	}
 	return req
+}
+
+// makeRoom gives the metadata log, whose disk is full, part of what is kept for that.
+func (n *node) makeRoom() {
+	if n.dirs.ReleaseBallast(n.plan.MetadataDir) {
+		n.logger.Warn("the disk is full: part of the reserve file is given up for the metadata log", "dir", n.plan.MetadataDir)
+	}
 }

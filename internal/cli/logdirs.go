@@ -2,24 +2,32 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stelelog/stele/internal/server"
 )
 
 // logDirView is one log directory of one broker. Bytes are -1 when they are not known.
 type logDirView struct {
-	Broker   int32         `json:"broker"`
-	Dir      string        `json:"dir"`
-	State    string        `json:"state"`
-	Total    int64         `json:"totalBytes"`
-	Usable   int64         `json:"usableBytes"`
-	Size     int64         `json:"sizeBytes"`
-	Replicas []replicaView `json:"replicas"`
+	Broker int32  `json:"broker"`
+	Dir    string `json:"dir"`
+	State  string `json:"state"`
+	Total  int64  `json:"totalBytes"`
+	Usable int64  `json:"usableBytes"`
+	Size   int64  `json:"sizeBytes"`
+	// Room is there when the volume fills, or is as good as full.
+	Room     *server.LogDirRoom `json:"room,omitempty"`
+	Replicas []replicaView      `json:"replicas"`
 }
 
 type replicaView struct {
@@ -56,6 +64,33 @@ func newClusterLogDirs(e *env) *cobra.Command {
 	return cmd
 }
 
+// volumes are the log directories of all brokers, without their replicas; none when the caller may not see them.
+func volumes(ctx context.Context, client *kgo.Client, brokers []brokerView) ([]logDirView, error) {
+	views := []logDirView{}
+	req := kmsg.NewPtrDescribeLogDirsRequest()
+	req.Topics = []kmsg.DescribeLogDirsRequestTopic{}
+	for _, b := range brokers {
+		if b.Fenced {
+			continue
+		}
+		answer, err := client.Broker(int(b.Broker)).Request(ctx, req)
+		resp, ok := answer.(*kmsg.DescribeLogDirsResponse)
+		if err == nil && ok {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+		}
+		switch {
+		case errors.Is(err, kerr.ClusterAuthorizationFailed):
+			continue
+		case err != nil:
+			return nil, failed(fmt.Sprintf("show the log directories of broker %d", b.Broker), err)
+		}
+		for _, dir := range resp.Dirs {
+			views = append(views, newLogDirView(b.Broker, &dir))
+		}
+	}
+	return views, nil
+}
+
 func describeLogDirs(ctx context.Context, client *kgo.Client) ([]logDirView, error) {
 	views := []logDirView{}
 	for _, shard := range client.RequestSharded(ctx, kmsg.NewPtrDescribeLogDirsRequest()) {
@@ -85,6 +120,12 @@ func newLogDirView(broker int32, dir *kmsg.DescribeLogDirsResponseDir) logDirVie
 	case dir.IsCordoned:
 		view.State = "cordoned"
 	}
+	dir.UnknownTags.Each(func(tag uint32, value []byte) {
+		var room server.LogDirRoom
+		if tag == server.LogDirRoomTag && json.Unmarshal(value, &room) == nil {
+			view.Room = &room
+		}
+	})
 	for _, topic := range dir.Topics {
 		for _, p := range topic.Partitions {
 			view.Size += p.Size
@@ -92,6 +133,47 @@ func newLogDirView(broker int32, dir *kmsg.DescribeLogDirsResponseDir) logDirVie
 		}
 	}
 	return view
+}
+
+// disks shows a person the volumes: how full they are, and of those that fill, when they will be and what fills them.
+func disks(views []logDirView) table {
+	t := table{header: []string{"BROKER", "DIR", "STATE", "FREE", "VOLUME", "ROOM", "FULL IN", "GROWING"}}
+	for _, v := range views {
+		room, left, growing := "plenty", "-", "-"
+		if v.State == "offline" {
+			room = "-"
+		}
+		if r := v.Room; r != nil {
+			room = r.Level
+			if r.SecondsLeft != nil {
+				left = (time.Duration(*r.SecondsLeft) * time.Second).String()
+			}
+			var names []string
+			for _, g := range r.Growing {
+				names = append(names, fmt.Sprintf("%s %s/s", g.Topic, bytesOf(g.BytesPerSec)))
+			}
+			if len(names) > 0 {
+				growing = strings.Join(names, ", ")
+			}
+		}
+		t.add(v.Broker, v.Dir, v.State, bytesOf(v.Usable), bytesOf(v.Total), room, left, growing)
+	}
+	return t
+}
+
+// bytesOf is a number of bytes for people to read; "-" when it is not known.
+func bytesOf(n int64) string {
+	if n < 0 {
+		return "-"
+	}
+	value, unit := float64(n), 0
+	for units := len(" kMGTP"); value >= 1000 && unit < units-1; unit++ {
+		value /= 1000
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %cB", value, " kMGTP"[unit])
 }
 
 func (e *env) showLogDirs(views []logDirView, replicas bool) error {

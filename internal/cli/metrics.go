@@ -114,6 +114,11 @@ var (
 	metricDirOnline      = nodeMetrics.Gauge("stele_log_dir_online", "1 while a log directory works.", "kafka.log:type=LogManager,name=LogDirectoryOffline (the opposite)")
 	metricDirBytes       = nodeMetrics.Gauge("stele_log_dir_bytes", "Size of the volume that a log directory is on.", "")
 	metricDirUsable      = nodeMetrics.Gauge("stele_log_dir_usable_bytes", "Free bytes on it.", "")
+	metricDirLevel       = nodeMetrics.Gauge("stele_log_dir_room_level", "How near to full the volume of a log directory is: 0 plenty, 1 filling, 2 soft limit, 3 reserve.", "")
+	metricDirPace        = nodeMetrics.Gauge("stele_log_dir_fill_bytes_per_second", "Bytes per second that the volume of a log directory has been losing; negative when it wins some; absent while not known.", "")
+	metricDirLeft        = nodeMetrics.Gauge("stele_log_dir_seconds_to_full", "Forecast of when clients' writes will be refused at that pace; absent when the volume does not fill.", "")
+	metricDirRefused     = nodeMetrics.Counter("stele_log_dir_refused_writes_total", "Batches of clients that were refused because a log directory was down to its reserve.", "")
+	metricDirThrottled   = nodeMetrics.Counter("stele_log_dir_throttle_seconds_total", "Time that producers were told to wait because a log directory was nearly full.", "")
 	metricLogBytes       = nodeMetrics.Gauge("stele_log_bytes", "Bytes of all segments in a log directory.", "kafka.log:type=Log,name=Size, summed up")
 	metricCleanerPasses  = nodeMetrics.Counter("stele_cleaner_passes_total", "Logs that were compacted.", "kafka.log:type=LogCleaner,name=cleaner-recopy-percent and the like")
 	metricCleanerBytes   = nodeMetrics.Counter("stele_cleaner_bytes_total", "Bytes of segments before and after.", "")
@@ -294,6 +299,17 @@ func (n *node) collectDirs(s telemetry.Sink) {
 			s.Value(metricDirBytes, float64(total), "dir", dir)
 			s.Value(metricDirUsable, float64(usable), "dir", dir)
 		}
+	}
+	for _, r := range n.dirs.Room() {
+		s.Value(metricDirLevel, float64(r.Level), "dir", r.Path)
+		if r.HasPace {
+			s.Value(metricDirPace, r.Pace, "dir", r.Path)
+		}
+		if r.HasTimeLeft {
+			s.Value(metricDirLeft, r.TimeLeft.Seconds(), "dir", r.Path)
+		}
+		s.Value(metricDirRefused, float64(r.Refused), "dir", r.Path)
+		s.Value(metricDirThrottled, r.Throttled.Seconds(), "dir", r.Path)
 	}
 	sizes := map[string]int64{}
 	for _, l := range n.dirs.Logs() {

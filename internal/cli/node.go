@@ -181,6 +181,7 @@ func (n *node) openDirectories() error {
 		FS: n.fs, Paths: n.config.LogDirs(), RecoveryThreads: n.config.Int("num.recovery.threads.per.data.dir"), Logger: n.logger,
 		OnEvent:   func(e log.Event) { n.replicaEvents().LogEvent(e) },
 		OnOffline: func(dir string, cause error) { n.directoryOffline(dir, cause) },
+		Limits:    log.RoomLimits{Soft: n.config.Long("log.dir.soft.limit.bytes"), Reserve: n.config.Long("log.dir.reserve.bytes")},
 	})
 	if err != nil {
 		n.plan.RemoveMissing(n.fs)
@@ -361,6 +362,8 @@ func (n *node) publish(image *metadata.Image, delta *metadata.Delta) error {
 		}
 	}
 	n.cordon(image)
+	own := broker.Settings(image, n.config, n.id)
+	n.dirs.SetRoomLimits(log.RoomLimits{Soft: own.Long("log.dir.soft.limit.bytes"), Reserve: own.Long("log.dir.reserve.bytes")})
 	n.replicas.Apply(image, delta)
 	n.groups.Apply(n.id, n.replicas, image, delta)
 	return nil

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/stelelog/stele/internal/epoch"
 	"github.com/stelelog/stele/internal/record"
@@ -61,6 +62,8 @@ type AppendInfo struct {
 	Rebuilt bool
 	// Replicated says that the high watermark has passed the batch: AppendOptions.Alone.
 	Replicated bool
+	// Throttle is how long the writer should wait before it writes again, since the disk is nearly full.
+	Throttle time.Duration
 }
 
 // batchInfo is what an append needs to remember of a batch.
@@ -107,6 +110,11 @@ func (l *Log) AppendAsLeader(records []byte, leaderEpoch int32, o AppendOptions)
 	if len(batch) > int(c.SegmentBytes) {
 		return AppendInfo{}, &RecordListTooLargeError{len(batch), int(c.SegmentBytes)}
 	}
+	if o.Origin == OriginClient {
+		if info.Throttle, err = l.o.room.admit(len(batch), l.o.Now); err != nil {
+			return AppendInfo{}, l.refused("append", err)
+		}
+	}
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +127,7 @@ func (l *Log) AppendAsLeader(records []byte, leaderEpoch int32, o AppendOptions)
 	}
 	if duplicate != nil {
 		return AppendInfo{BaseOffset: duplicate.baseOffset(), LastOffset: duplicate.lastOffset, LogAppendTime: duplicate.timestamp,
-			LogStartOffset: l.logStart, Duplicate: true, MaxTimestamp: duplicate.timestamp}, nil
+			LogStartOffset: l.logStart, Duplicate: true, MaxTimestamp: duplicate.timestamp, Throttle: info.Throttle}, nil
 	}
 	batch.SetBaseOffset(l.leo)
 	batch.SetPartitionLeaderEpoch(leaderEpoch)

@@ -36,6 +36,8 @@ type DirsOptions struct {
 	OnEvent         func(Event)
 	// OnOffline hears, once each and on a goroutine of its own, that a directory has gone offline.
 	OnOffline func(dir string, cause error)
+	// Limits of the free space of every directory's volume; zero: none. SetRoomLimits changes them.
+	Limits RoomLimits
 }
 
 // Dirs is all the log directories of a broker and the logs in them. All methods may be called concurrently.
@@ -52,6 +54,11 @@ type Dirs struct {
 
 	choosing sync.Mutex // held while a directory is chosen for a new log
 
+	growth struct {
+		sync.Mutex
+		marked, markedBefore time.Time // when logs' sizes were noted, zero for never
+	}
+
 	wg   sync.WaitGroup
 	work chan func()
 }
@@ -63,6 +70,13 @@ type logDir struct {
 	count atomic.Int64 // of logs, and of those that are being created
 	// cordoned directories get no new logs
 	cordoned atomic.Bool
+
+	room *room
+	// pressed says that files which wait for their deletion should not.
+	pressed atomic.Bool
+	// what WatchRoom told last, and when
+	toldLevel RoomLevel
+	toldAt    time.Time
 
 	mu      sync.Mutex
 	offline error // why, nil while online
@@ -94,7 +108,8 @@ func OpenDirs(o DirsOptions) (*Dirs, error) {
 	}
 	d := &Dirs{o: o, logs: map[TopicPartition]*Log{}, work: make(chan func(), 1024)}
 	for _, p := range o.Paths {
-		d.dirs = append(d.dirs, &logDir{path: filepath.Clean(p), cleanBrokerEpoch: -1, unopened: map[TopicPartition]bool{}})
+		d.dirs = append(d.dirs, &logDir{path: filepath.Clean(p), cleanBrokerEpoch: -1, unopened: map[TopicPartition]bool{},
+			room: newRoom(o.FS, filepath.Clean(p), o.Limits)})
 	}
 	for _, ld := range d.dirs {
 		if err := d.lockDir(ld); err != nil {
@@ -107,6 +122,7 @@ func OpenDirs(o DirsOptions) (*Dirs, error) {
 	}
 	for _, ld := range d.dirs {
 		if ld.offline == nil {
+			d.releaseAtStart(ld)
 			ld.offline = d.readDir(ld)
 		}
 	}
@@ -348,6 +364,7 @@ func (d *Dirs) options(ld *logDir, tp TopicPartition, dir string, topicID [16]by
 		SavePositions: func() error { return d.savePositions(ld) },
 		Background:    d.enqueue,
 		Producers:     &d.producers,
+		room:          ld.room,
 	}
 }
 

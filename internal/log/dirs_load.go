@@ -263,20 +263,32 @@ func (l *Log) renameAway(to string) error {
 	return nil
 }
 
-// Housekeep does what is due: deletes files and directories whose delay has passed, flushes by flush.ms.
+// Housekeep does what is due: deletes files and directories whose delay has passed, or that lie where there is little
+// room left, and flushes by flush.ms.
 func (d *Dirs) Housekeep(now time.Time) {
 	for _, l := range d.Logs() {
-		l.DeleteDue(now)
+		if d.dirOf(l).pressed.Load() {
+			l.DeleteDue(now.Add(farAhead))
+		} else {
+			l.DeleteDue(now)
+		}
 		_ = l.FlushDue(now) // an error has taken the directory offline
 	}
 	for _, ld := range d.dirs {
-		for _, p := range ld.takeDue(now) {
+		due := now
+		if ld.pressed.Load() {
+			due = now.Add(farAhead)
+		}
+		for _, p := range ld.takeDue(due) {
 			if err := d.o.FS.RemoveAll(p.path); err != nil {
 				d.o.Logger.Warn("directory not deleted, the next start tries again", "dir", p.path, "cause", err)
 			}
 		}
 	}
 }
+
+// farAhead is later than any file's deletion is due.
+const farAhead = 2 * 365 * 24 * time.Hour
 
 func (ld *logDir) takeDue(now time.Time) []pendingDelete {
 	ld.mu.Lock()

@@ -50,6 +50,8 @@ type Options struct {
 	SavePositions func() error
 	// Producers counts what this log remembers together with others; nil: nobody does, and there is no limit.
 	Producers *ProducerTotal
+	// room admits clients' writes; nil: all.
+	room *room
 	// Background runs work that an append leaves behind: syncing sealed segments. nil: on the spot.
 	Background func(func())
 }
@@ -95,6 +97,9 @@ type Log struct {
 	largestHeld           int64 // base of the segment last reported as held by a future timestamp
 	batches               []batchInfo
 	syncQueued            bool
+
+	// sizeMarked and sizeBefore are the sizes at the last two marks of Dirs.markSizes, under its lock.
+	sizeMarked, sizeBefore int64
 }
 
 // activeMeta is what the writer alone needs to know about the last segment.

@@ -48,3 +48,15 @@ func (e *UnknownLeaderEpochError) Error() string {
 type PanicError struct{ Value any }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("request panicked: %v", e.Value) }
+
+// NoRoomError says that a request waited in vain, Err how, while the disk of the metadata log was full.
+type NoRoomError struct {
+	Dir string
+	Err error
+}
+
+func (e *NoRoomError) Error() string {
+	return fmt.Sprintf("the disk of the metadata log in %s is full; changes go on by themselves when there is room: %v", e.Dir, e.Err)
+}
+
+func (e *NoRoomError) Unwrap() error { return e.Err }

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stelelog/stele/internal/controller"
@@ -60,8 +61,10 @@ type Options struct {
 	Transport Transport
 	// ErrorCode is the table from errors to protocol codes, the server's.
 	ErrorCode func(error) int16
-	Now       func() time.Time // nil: time.Now
-	Logger    *slog.Logger     // nil: slog.Default()
+	// NeedRoom hears, on the goroutine that must not wait, that the disk of the metadata log is full; nil: nobody.
+	NeedRoom func()
+	Now      func() time.Time // nil: time.Now
+	Logger   *slog.Logger     // nil: slog.Default()
 }
 
 const (
@@ -82,6 +85,7 @@ type Host struct {
 	board     *statusBoard
 	observers *observers
 
+	full   atomic.Bool // the disk is, and everything waits for room
 	queue  chan *request
 	posts  chan func() error
 	stop   chan struct{}
@@ -102,6 +106,7 @@ type Host struct {
 
 // request is a Do on its way.
 type request struct {
+	ctx   context.Context // whoever asked waits until its end
 	fn    func(c *controller.Controller, now time.Time, nextOffset int64) (controller.Result, error)
 	reply any
 	err   error
@@ -153,7 +158,7 @@ func newHost(o Options, store *storage, dir string) (*Host, error) {
 		stop: make(chan struct{}), done: make(chan struct{}),
 		mirror: metadata.QuorumState{LeaderID: -2},
 	}
-	store.waitForRoom = h.waitForRoom
+	store.waitForRoom, store.hasRoom = h.waitForRoom, func() { h.full.Store(false) }
 	if h.keeper, err = newKeeper(o.FS, dir, store, o.Config.Snapshots, o.Now(), o.Logger); err != nil {
 		return nil, err
 	}
@@ -264,11 +269,11 @@ func (h *Host) endpoints(voters []Voter) []Voter {
 // before them, are committed. The error is fn's, the result's, ErrNotController, or ctx's; after the latter two the
 // records may still get committed. fn may read the controller, and must not keep it.
 func (h *Host) Do(ctx context.Context, fn func(c *controller.Controller, now time.Time, nextOffset int64) (controller.Result, error)) (any, error) {
-	r := &request{fn: fn, done: make(chan struct{})}
+	r := &request{ctx: ctx, fn: fn, done: make(chan struct{})}
 	select {
 	case h.queue <- r:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, h.gaveUp(ctx)
 	case <-h.done:
 		return nil, ErrNotController
 	}
@@ -276,7 +281,7 @@ func (h *Host) Do(ctx context.Context, fn func(c *controller.Controller, now tim
 	case <-r.done:
 		return r.reply, r.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, h.gaveUp(ctx)
 	case <-h.done:
 		select {
 		case <-r.done:
@@ -285,6 +290,14 @@ func (h *Host) Do(ctx context.Context, fn func(c *controller.Controller, now tim
 			return nil, ErrNotController
 		}
 	}
+}
+
+// gaveUp is the error of a request that waited no longer.
+func (h *Host) gaveUp(ctx context.Context) error {
+	if h.full.Load() {
+		return &NoRoomError{Dir: h.o.Dir, Err: ctx.Err()}
+	}
+	return ctx.Err()
 }
 
 // Fetch answers a Fetch of the metadata log that came in on the named listener, waiting as long as it says. It may be
@@ -473,6 +486,10 @@ func (h *Host) propose(now time.Time, asked []*request) error {
 		return nil
 	}
 	for _, r := range asked {
+		if err := r.ctx.Err(); err != nil {
+			r.finish(nil, err) // told that it failed already: it should have
+			continue
+		}
 		if err := h.machine.handle(r, now); err != nil {
 			return err
 		}
@@ -514,6 +531,9 @@ const roomInterval = 100 * time.Millisecond
 func (h *Host) waitForRoom() bool {
 	if !h.board.get().Active {
 		return false
+	}
+	if !h.full.Swap(true) && h.o.NeedRoom != nil {
+		h.o.NeedRoom()
 	}
 	timer := time.NewTimer(roomInterval)
 	defer timer.Stop()

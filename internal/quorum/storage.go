@@ -54,6 +54,8 @@ type storage struct {
 
 	// waitForRoom waits a little while the disk is full; false says that it is not to be waited for. nil is never.
 	waitForRoom func() bool
+	// hasRoom is told that a wait is over; nil: nobody.
+	hasRoom func()
 }
 
 // storageOptions say where the metadata log is and whose.
@@ -389,6 +391,9 @@ func (s *storage) untilRoom(f func() error) error {
 	for told := false; ; told = true {
 		err := f()
 		if !log.IsFull(err) || s.waitForRoom == nil || s.log.Err() != nil {
+			if told && s.hasRoom != nil {
+				s.hasRoom()
+			}
 			return err
 		}
 		if !s.waitForRoom() {

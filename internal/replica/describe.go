@@ -14,6 +14,10 @@ type LogDirDescription struct {
 	Err error
 	// Total and Usable are the bytes of the volume, -1 when unknown.
 	Total, Usable int64
+	// Room says how near to full the volume is, nil while that is not known or not looked at; Growing lists the topics
+	// that grow fastest there.
+	Room    *log.DirRoom
+	Growing []log.TopicGrowth
 	// Cordoned says that the directory takes no new replicas.
 	Cordoned bool
 	Replicas []ReplicaDescription
@@ -29,16 +33,22 @@ type ReplicaDescription struct {
 	IsFuture  bool
 }
 
+// growingShown is how many of the topics that grow are listed.
+const growingShown = 5
+
 // DescribeLogDirs describes every log directory, in the order of the paths, its replicas in order of name.
 func (m *Manager) DescribeLogDirs() []LogDirDescription {
 	var out []LogDirDescription
-	cordoned := m.o.Dirs.Cordoned()
+	cordoned, rooms := m.o.Dirs.Cordoned(), m.o.Dirs.Room()
 	for _, path := range m.o.Dirs.Online() {
 		d := LogDirDescription{Path: path, Total: -1, Usable: -1, Cordoned: slices.Contains(cordoned, path)}
 		if m.o.Usage != nil {
 			if total, usable, err := m.o.Usage(path); err == nil {
 				d.Total, d.Usable = total, usable
 			}
+		}
+		if at := slices.IndexFunc(rooms, func(r log.DirRoom) bool { return r.Path == path }); at >= 0 {
+			d.Room, d.Growing = &rooms[at], m.o.Dirs.Growing(path, growingShown)
 		}
 		out = append(out, d)
 	}

@@ -49,8 +49,9 @@ type ProduceResult struct {
 
 // DelayedProduce is a Produce under way: everything that could be written is, and acknowledgements may be outstanding.
 type DelayedProduce struct {
-	done    chan struct{}
-	results []ProduceResult
+	done     chan struct{}
+	results  []ProduceResult
+	throttle time.Duration
 
 	m       *Manager
 	mu      sync.Mutex
@@ -78,6 +79,9 @@ func (d *DelayedProduce) Done() <-chan struct{} { return d.done }
 
 // Results are in the order of the request. They stand once Done is closed, and must not be read before.
 func (d *DelayedProduce) Results() []ProduceResult { return d.results }
+
+// Throttle is how long the producer should wait before its next request: a disk that it writes to is nearly full.
+func (d *DelayedProduce) Throttle() time.Duration { return d.throttle }
 
 // Produce appends the batches in order and returns at once. Batches of different partitions stand or fall alone.
 func (m *Manager) Produce(req ProduceRequest) *DelayedProduce {
@@ -118,6 +122,7 @@ func (d *DelayedProduce) append(req *ProduceRequest, i int, o log.AppendOptions)
 		out.Err = err
 		return p, false
 	}
+	d.throttle = max(d.throttle, info.Throttle)
 	out.BaseOffset, out.LastOffset = info.BaseOffset, info.LastOffset
 	out.LogAppendTime, out.LogStartOffset = info.LogAppendTime, info.LogStartOffset
 	if req.Acks == -1 && !info.Replicated {

@@ -2,6 +2,9 @@ package replica
 
 import "time"
 
+// shortRetention is the time between two runs of retention while a disk is nearly full.
+const shortRetention = 5 * time.Second
+
 // schedule is the one goroutine that does what comes round: checkpoints, retention, deletions and flushes that are due,
 // laggards.
 func (m *Manager) schedule() {
@@ -20,6 +23,7 @@ func (m *Manager) schedule() {
 	defer housekeeping.Stop()
 	laggards := time.NewTicker(m.o.ReplicaLagMax / 2)
 	defer laggards.Stop()
+	var early time.Time // when retention last ran for want of room
 	for {
 		select {
 		case <-m.closing:
@@ -33,7 +37,12 @@ func (m *Manager) schedule() {
 		case <-checkpoints.C:
 			m.report("checkpoint recovery points and log starts", m.o.Dirs.CheckpointPositions())
 		case <-housekeeping.C:
-			m.o.Dirs.Housekeep(m.now())
+			now := m.now()
+			if short := m.o.Dirs.WatchRoom(now); short && now.Sub(early) >= shortRetention {
+				early = now
+				m.retain()
+			}
+			m.o.Dirs.Housekeep(now)
 			m.retryUnopened()
 		case <-producers.C:
 			m.o.Dirs.ExpireProducers()

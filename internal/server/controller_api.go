@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"time"
@@ -150,13 +151,30 @@ func (a *ControllerAPI) on(key int16, handle func(a *ControllerAPI, r *Request) 
 // do runs one request on the controller. T is its reply.
 func do[T any](a *ControllerAPI, r *Request, request func(c *controller.Controller, at controller.At) controller.Result) (T, error) {
 	var none T
-	reply, err := a.host.Do(r.Context(), func(c *controller.Controller, now time.Time, next int64) (controller.Result, error) {
+	ctx, cancel := patience(r)
+	defer cancel()
+	reply, err := a.host.Do(ctx, func(c *controller.Controller, now time.Time, next int64) (controller.Result, error) {
 		return request(c, controller.At{Now: now, Next: next}), nil
 	})
 	if err != nil {
 		return none, err
 	}
 	return reply.(T), nil
+}
+
+// patience bounds how long a client's request waits to be carried out: by the timeout that it names, which is looked at
+// from a second on, or by forwardTimeout. The cluster's own nodes end their requests by themselves.
+func patience(r *Request) (context.Context, context.CancelFunc) {
+	switch r.Msg.(type) {
+	case *kmsg.BrokerRegistrationRequest, *kmsg.BrokerHeartbeatRequest, *kmsg.AlterPartitionRequest, *kmsg.AllocateProducerIDsRequest,
+		*kmsg.AssignReplicasToDirsRequest, *kmsg.ControllerRegistrationRequest:
+		return context.WithCancel(r.Context())
+	}
+	wait := forwardTimeout
+	if named, ok := r.Msg.(interface{ Timeout() int32 }); ok && named.Timeout() > 0 {
+		wait = min(wait, max(time.Second, time.Duration(named.Timeout())*time.Millisecond))
+	}
+	return context.WithTimeout(r.Context(), wait)
 }
 
 // faultCode and faultMessage read an item's fault, which is nil for success.
@@ -197,7 +215,9 @@ func (a *ControllerAPI) describeQuorum(r *Request) (kmsg.Response, error) {
 	if !r.mayCluster(security.Describe) {
 		return nil, kerr.ClusterAuthorizationFailed
 	}
-	return a.host.DescribeQuorum(r.Context(), req)
+	ctx, cancel := patience(r)
+	defer cancel()
+	return a.host.DescribeQuorum(ctx, req)
 }
 
 func (a *ControllerAPI) updateFeatures(r *Request) (kmsg.Response, error) {
@@ -206,7 +226,9 @@ func (a *ControllerAPI) updateFeatures(r *Request) (kmsg.Response, error) {
 	if !r.mayCluster(security.Alter) {
 		return nil, kerr.ClusterAuthorizationFailed
 	}
-	_, err := a.host.Do(r.Context(), func(c *controller.Controller, now time.Time, next int64) (controller.Result, error) {
+	ctx, cancel := patience(r)
+	defer cancel()
+	_, err := a.host.Do(ctx, func(c *controller.Controller, now time.Time, next int64) (controller.Result, error) {
 		return c.UpdateFeatures(controller.At{Now: now, Next: next}, req), nil
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/stelelog/stele/internal/controller"
+	"github.com/stelelog/stele/internal/quorum"
 )
 
 // failedResponse answers a request to a controller that failed as a whole: at the top where the answer has room
@@ -15,6 +16,10 @@ func failedResponse(req kmsg.Request, err error) kmsg.Response {
 	var fault *controller.Error
 	if errors.As(err, &fault) {
 		message = textOrNil(fault.Message)
+	}
+	var full *quorum.NoRoomError
+	if errors.As(err, &full) {
+		message = textOrNil(full.Error())
 	}
 	switch req := req.(type) {
 	case *kmsg.CreateTopicsRequest:

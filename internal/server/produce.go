@@ -52,13 +52,15 @@ func (a *brokerAPI) handleProduce(r *Request) Response {
 	r.ReleaseBody()
 	return Later(delayed.Done(), func() Response {
 		resp := a.produceResponse(r, req, slots, delayed.Results())
-		if req.Acks != 0 {
-			return Reply(resp)
-		}
-		if produceFailed(resp) {
+		throttle := delayed.Throttle().Truncate(time.Millisecond)
+		resp.ThrottleMillis = int32(throttle / time.Millisecond)
+		switch {
+		case req.Acks != 0:
+			return Reply(resp).Muting(throttle)
+		case produceFailed(resp):
 			return CloseConnection(errUnacknowledged)
 		}
-		return NoReply()
+		return NoReply().Muting(throttle)
 	})
 }
 

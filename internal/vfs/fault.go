@@ -66,6 +66,7 @@ type Fault struct {
 	trace []string
 	keep  bool
 	count int
+	usage map[string][2]int64 // by directory, in place of inner's
 }
 
 type faultRule struct {
@@ -253,7 +254,28 @@ func (f *Fault) SetModTime(name string, t time.Time) error { return f.inner.SetM
 func (f *Fault) Lock(name string) (io.Closer, error) { return f.inner.Lock(name) }
 
 // Usage implements FS.
-func (f *Fault) Usage(dir string) (total, usable int64, err error) { return f.inner.Usage(dir) }
+func (f *Fault) Usage(dir string) (total, usable int64, err error) {
+	if _, err := f.check(OpStat, dir); err != nil {
+		return 0, 0, err
+	}
+	f.mu.Lock()
+	said, ok := f.usage[dir]
+	f.mu.Unlock()
+	if ok {
+		return said[0], said[1], nil
+	}
+	return f.inner.Usage(dir)
+}
+
+// SetUsage makes Usage of a directory answer so.
+func (f *Fault) SetUsage(dir string, total, usable int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.usage == nil {
+		f.usage = map[string][2]int64{}
+	}
+	f.usage[dir] = [2]int64{total, usable}
+}
 
 type faultFile struct {
 	File
