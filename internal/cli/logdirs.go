@@ -145,7 +145,9 @@ func disks(views []logDirView) table {
 		}
 		if r := v.Room; r != nil {
 			room = r.Level
-			if r.SecondsLeft != nil {
+			if r.SecondsLeft != nil && *r.SecondsLeft == 0 {
+				left = "now"
+			} else if r.SecondsLeft != nil {
 				left = (time.Duration(*r.SecondsLeft) * time.Second).String()
 			}
 			var names []string

@@ -1,28 +1,33 @@
 package log
 
 import (
+	"os"
 	"path/filepath"
 
 	"github.com/stelelog/stele/internal/vfs"
 )
 
-// BallastName is a file of nothing that takes part of the reserve, so that no other process can: removing it makes the
+// BallastName is a file of nothing that takes part of the reserve, so that no other process can: cutting it makes the
 // room that a start, or a change of the metadata, needs on a disk that is full to the last byte.
 const BallastName = ".stele-reserve"
 
-const mostBallast = 1 << 20
+const (
+	mostBallast = 1 << 20
+	// ballastSlice is how much of it is given up at a time.
+	ballastSlice = 128 << 10
+)
 
-// tendBallast writes the ballast when there is room for it. r.mu is held.
+// tendBallast writes the ballast when there is room for it above the reserve. r.mu is held.
 func (r *room) tendBallast() {
-	if r.ballast || !r.known || r.ladder.limits.Reserve <= 0 || r.ladder.level >= RoomSoft {
-		return
-	}
 	size := min(mostBallast, r.ladder.limits.Reserve)
-	r.ballast = true // or as good as that: a failure here is not tried again every second
-	name := filepath.Join(r.path, BallastName)
-	if have, err := r.fs.Stat(name); err == nil && have.Size() >= size {
+	if r.ballast || !r.known || size <= 0 || r.usable < r.ladder.limits.Reserve+2*size {
 		return
 	}
+	r.ballast = true // or as good as that: a failure here is not tried again every second
+	if Ballast(r.fs, r.path) >= size {
+		return
+	}
+	name := filepath.Join(r.path, BallastName)
 	if err := vfs.ReplaceFile(r.fs, name, make([]byte, size)); err != nil {
 		_ = r.fs.Remove(name)
 	}
@@ -37,30 +42,37 @@ func Ballast(fsys vfs.FS, dir string) int64 {
 	return info.Size()
 }
 
-// ReleaseBallast gives up the ballast of a directory, and says whether there was any. Dirs puts it back when there is
-// room.
-func ReleaseBallast(fsys vfs.FS, dir string) bool {
-	return fsys.Remove(filepath.Join(dir, BallastName)) == nil
+// releaseBallast gives up a slice of the ballast of a directory, and says whether there was any.
+func releaseBallast(fsys vfs.FS, dir string) bool {
+	name := filepath.Join(dir, BallastName)
+	f, err := fsys.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil || size <= ballastSlice {
+		return fsys.Remove(name) == nil
+	}
+	return f.Truncate(size-ballastSlice) == nil
 }
 
-// ReleaseBallast gives up the ballast of the log directory at path.
+// ReleaseBallast gives up a slice of the ballast of the log directory at path, and says whether there was any. It is put
+// back when there is room.
 func (d *Dirs) ReleaseBallast(path string) bool {
 	ld, ok := d.dir(path)
 	if !ok {
-		return ReleaseBallast(d.o.FS, path)
+		return false
 	}
 	ld.room.mu.Lock()
 	defer ld.room.mu.Unlock()
 	ld.room.ballast = false
-	return ReleaseBallast(d.o.FS, path)
+	return releaseBallast(d.o.FS, path)
 }
-
-// leastBallastRoom is the free space, in bytes, below which a start gives up the ballast.
-const leastBallastRoom = 512 << 10
 
 // releaseAtStart makes room for a start on a full disk.
 func (d *Dirs) releaseAtStart(ld *logDir) {
-	if _, usable, err := d.o.FS.Usage(ld.path); err == nil && usable < leastBallastRoom && ReleaseBallast(d.o.FS, ld.path) {
-		d.o.Logger.Warn("the disk is full: the reserve file is given up for the start", "dir", ld.path, "usableBytes", usable)
+	if _, usable, err := d.o.FS.Usage(ld.path); err == nil && usable < ballastSlice && releaseBallast(d.o.FS, ld.path) {
+		d.o.Logger.Warn("the disk is full: part of the reserve file is given up for the start", "dir", ld.path, "usableBytes", usable)
 	}
 }

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,6 +75,8 @@ type logDir struct {
 	room *room
 	// pressed says that files which wait for their deletion should not.
 	pressed atomic.Bool
+	// full says that the directory is down to its reserve.
+	full atomic.Bool
 	// what WatchRoom told last, and when
 	toldLevel RoomLevel
 	toldAt    time.Time
@@ -390,23 +393,49 @@ func (d *Dirs) enqueue(f func()) {
 // has the fewest logs. When the log exists already, it is returned. Nothing is created anew while a directory
 // is offline that may hold it, unless isNew says that the partition cannot be there.
 func (d *Dirs) Create(tp TopicPartition, topicID [16]byte, c Config, path string, isNew bool) (*Log, error) {
+	return d.Place(path).Create(tp, topicID, c, isNew)
+}
+
+// Place is where a new log is to go, and counts there already. Create is called once on each.
+type Place struct {
+	d   *Dirs
+	ld  *logDir
+	err error // why there is none
+}
+
+// Place chooses the directory of a log that Create is about to make, for those who make several at once and want them
+// spread in their order.
+func (d *Dirs) Place(path string) *Place {
+	ld, err := d.choose(path)
+	return &Place{d, ld, err}
+}
+
+// Create is Dirs.Create in the place that was chosen.
+func (p *Place) Create(tp TopicPartition, topicID [16]byte, c Config, isNew bool) (*Log, error) {
+	l, created, err := p.create(tp, topicID, c, isNew)
+	if !created && p.ld != nil {
+		p.ld.count.Add(-1)
+	}
+	return l, err
+}
+
+func (p *Place) create(tp TopicPartition, topicID [16]byte, c Config, isNew bool) (l *Log, created bool, err error) {
+	d, ld := p.d, p.ld
 	if l, ok := d.Log(tp.Topic, tp.Partition); ok {
-		return l, l.Err()
+		return l, false, l.Err()
 	}
 	if off := d.Offline(); len(off) > 0 && !isNew {
-		return nil, &StorageError{Dir: off[0], Op: "create " + tp.String(), Err: errors.New("the directory is offline and may hold it"),
+		return nil, false, &StorageError{Dir: off[0], Op: "create " + tp.String(), Err: errors.New("the directory is offline and may hold it"),
 			Offline: true}
 	}
-	ld, err := d.choose(path)
-	if err != nil {
-		return nil, err
+	if p.err != nil {
+		return nil, false, p.err
 	}
-	defer ld.count.Add(-1)
 	dir := filepath.Join(ld.path, tp.String())
 	if _, err := d.o.FS.Stat(dir); isNotExist(err) {
 		// What an earlier topic of that name left would be taken for this one's positions.
 		if err := d.dropFromCheckpoints(ld, tp); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	} else {
 		ld.mu.Lock()
@@ -414,18 +443,18 @@ func (d *Dirs) Create(tp TopicPartition, topicID [16]byte, c Config, path string
 		ld.mu.Unlock()
 		if _, unreadable := ReadPartitionMetadata(d.o.FS, dir); unreadable != nil {
 			if err := checkUnidentified(d.o.FS, dir, topicID, unreadable); err != nil {
-				return nil, d.reportOpen(ld, err)
+				return nil, false, d.reportOpen(ld, err)
 			}
 		}
 	}
-	l, err := Open(d.options(ld, tp, dir, topicID, c))
+	l, err = Open(d.options(ld, tp, dir, topicID, c))
 	if err != nil {
-		return nil, d.reportOpen(ld, err)
+		return nil, false, d.reportOpen(ld, err)
 	}
 	if other, ok := d.add(ld, l); !ok {
-		return other, other.Err()
+		return other, false, other.Err()
 	}
-	return l, nil
+	return l, true, nil
 }
 
 // reportOpen takes the directory offline if that is what an error of Open asks for, and returns the error. A full disk
@@ -462,7 +491,9 @@ func (d *Dirs) Cordoned() []string {
 }
 
 // choose finds the directory for a new log: the given one, else the online one with the fewest that is not cordoned;
-// if all are, one of those, since a replica that is here already must lie somewhere. The log counts there at once, since several are created at a time; the caller takes that back when it has counted by itself.
+// if all are, one of those, since a replica that is here already must lie somewhere. One that is down to its reserve
+// comes after those that are not. The log counts there at once, since several are created at a time; the caller takes
+// that back when there is none in the end.
 func (d *Dirs) choose(path string) (*logDir, error) {
 	if path != "" {
 		ld, ok := d.dir(path)
@@ -482,8 +513,8 @@ func (d *Dirs) choose(path string) (*logDir, error) {
 		if ld.failure() != nil {
 			continue
 		}
-		if cordoned := ld.cordoned.Load(); best == nil || !cordoned && best.cordoned.Load() ||
-			cordoned == best.cordoned.Load() && ld.count.Load() < best.count.Load() {
+		if best == nil || cmp.Or(compareBool(ld.cordoned.Load(), best.cordoned.Load()), compareBool(ld.full.Load(), best.full.Load()),
+			cmp.Compare(ld.count.Load(), best.count.Load())) < 0 {
 			best = ld
 		}
 	}
@@ -492,6 +523,17 @@ func (d *Dirs) choose(path string) (*logDir, error) {
 	}
 	best.count.Add(1)
 	return best, nil
+}
+
+// compareBool orders false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }
 
 // DirOf is the path of the log directory that holds a partition.

@@ -124,6 +124,7 @@ func (d *Dirs) Load(ctx context.Context, judge func(tp TopicPartition, topicID [
 	if fatal == nil {
 		fatal = ctx.Err()
 	}
+	d.markSizes(start, true)
 	d.mu.Lock()
 	d.loaded = fatal == nil
 	loaded := len(d.logs)
@@ -183,6 +184,7 @@ func (d *Dirs) loadDir(ld *logDir, name string, judge func(TopicPartition, [16]b
 	if other, ok := d.add(ld, l); !ok {
 		return tp, &duplicateDirError{other.Dir(), path}
 	}
+	ld.count.Add(1)
 	return tp, nil
 }
 
@@ -192,7 +194,6 @@ func (d *Dirs) add(ld *logDir, l *Log) (other *Log, ok bool) {
 	other, exists := d.logs[l.tp()]
 	if !exists {
 		d.logs[l.tp()] = l
-		ld.count.Add(1)
 	}
 	d.mu.Unlock()
 	if exists {

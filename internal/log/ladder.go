@@ -74,6 +74,9 @@ const (
 type ladder struct {
 	limits RoomLimits // in force, for the volume's size
 	level  RoomLevel
+	// wanted is the size of the largest write that the reserve has refused since it was entered: it is left when there
+	// is room for that.
+	wanted int64
 	past   []roomSample // at least forecastStep apart, oldest first
 	newest roomSample
 }
@@ -106,7 +109,7 @@ func (l *ladder) settle(free int64) (changed bool) {
 		return free > limit
 	}
 	switch {
-	case l.limits.Reserve > 0 && !above(RoomReserve, l.limits.Reserve, l.limits.Reserve/4):
+	case l.limits.Reserve > 0 && !above(RoomReserve, l.limits.Reserve, max(l.wanted, l.limits.Reserve/4)):
 		l.level = RoomReserve
 	case l.limits.Soft > 0 && !above(RoomSoft, l.limits.Soft, l.limits.Soft/10):
 		l.level = RoomSoft
@@ -120,7 +123,19 @@ func (l *ladder) settle(free int64) (changed bool) {
 			l.level = RoomFilling
 		}
 	}
+	if l.level != RoomReserve {
+		l.wanted = 0
+	}
 	return l.level != before
+}
+
+// refuses says whether a client's write of n bytes must be refused with so many free: it would take of the reserve.
+func (l *ladder) refuses(n, free int64) bool {
+	if l.limits.Reserve <= 0 || l.level != RoomReserve && free-n >= l.limits.Reserve {
+		return false
+	}
+	l.level, l.wanted = RoomReserve, max(l.wanted, n)
+	return true
 }
 
 // pace is how many bytes per second the volume has lost over the stretch that is looked back on, negative when it has
@@ -158,12 +173,17 @@ func (l *ladder) rate(free int64) (perSecond float64, ok bool) {
 	return max(float64(free-l.limits.Reserve)/slowingTime.Seconds(), slowestRate), true
 }
 
-// slack is how many bytes may be written before a level can change.
+// leastSlack is what is left to be written without a look when a limit is near, in bytes.
+const leastSlack = 1 << 20
+
+// slack is how many bytes may be written before the volume should be looked at again: half of what lies above the next
+// limit, since a write takes more of a volume than its bytes: indexes, snapshots, ends of blocks.
 func (l *ladder) slack(free int64) int64 {
 	if l.level >= RoomSoft {
 		return 0
 	}
-	return max(0, free-max(l.limits.Soft, l.limits.Reserve))
+	above := max(0, free-max(l.limits.Soft, l.limits.Reserve))
+	return max(above/2, min(above, leastSlack))
 }
 
 // pacer holds writers to a rate together, by telling each how long to wait after its write. The zero value is ready.

@@ -12,8 +12,9 @@ import (
 	"github.com/stelelog/stele/internal/vfs"
 )
 
-// roomInterval is the least time between two looks at a volume; in between, what was written is counted.
-const roomInterval = time.Second
+// lookInterval is the least time between two looks at a volume for the sake of a write; in between, what was written is
+// counted. Far from the limits, WatchRoom's look every second is the only one.
+const lookInterval = 20 * time.Millisecond
 
 // room is the free space of one log directory: it samples the volume, and admits clients' writes as the ladder says.
 // All methods may be called concurrently, and on nil, which admits everything.
@@ -54,7 +55,7 @@ func (r *room) admit(n int, now func() time.Time) (time.Duration, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at := now()
-	if at.Sub(r.looked) >= roomInterval {
+	if at.Sub(r.looked) >= lookInterval {
 		r.look(at)
 	}
 	if !r.known {
@@ -64,7 +65,7 @@ func (r *room) admit(n int, now func() time.Time) (time.Duration, error) {
 	if r.ladder.settle(free) {
 		r.grant(free)
 	}
-	if r.ladder.level == RoomReserve {
+	if r.ladder.refuses(int64(n), free) {
 		r.refused.Add(1)
 		return 0, &NoRoomError{Usable: max(0, free), Reserve: r.ladder.limits.Reserve}
 	}
@@ -174,23 +175,23 @@ const fillingLine = time.Hour
 // WatchRoom looks at the volumes, tells of those that have reached another level or stay at a high one, and says whether
 // retention should run now to make room. It is called about once a second, by one goroutine.
 func (d *Dirs) WatchRoom(now time.Time) (short bool) {
-	d.markSizes(now)
+	d.markSizes(now, false)
 	for _, ld := range d.dirs {
 		if ld.failure() != nil {
 			continue
 		}
 		r := ld.room
 		r.mu.Lock()
-		before := r.ladder.level
 		r.look(now)
 		level := r.ladder.level
 		r.tendBallast()
 		r.mu.Unlock()
 		ld.pressed.Store(level >= RoomSoft)
+		ld.full.Store(level == RoomReserve)
 		short = short || level >= RoomSoft
 		// A level that a write has found first is told of here, too.
 		if changed := level != ld.toldLevel; changed || level != RoomPlenty && now.Sub(ld.toldAt) >= fillingLine {
-			d.tellRoom(ld, max(before, ld.toldLevel), level)
+			d.tellRoom(ld, ld.toldLevel, level)
 			ld.toldLevel, ld.toldAt = level, now
 		}
 	}
@@ -239,10 +240,13 @@ type TopicGrowth struct {
 	BytesPerSecond float64
 }
 
-// markSizes notes every log's size now and then, for Growing.
-func (d *Dirs) markSizes(now time.Time) {
+// markSizes notes every log's size now and then, for Growing; at first anew.
+func (d *Dirs) markSizes(now time.Time, first bool) {
 	d.growth.Lock()
 	defer d.growth.Unlock()
+	if first {
+		d.growth.marked = time.Time{}
+	}
 	if !d.growth.marked.IsZero() && now.Sub(d.growth.marked) < growthStretch {
 		return
 	}
@@ -262,10 +266,10 @@ func (d *Dirs) Growing(path string, most int) []TopicGrowth {
 	if since.IsZero() {
 		since, before = d.growth.marked, false
 	}
-	seconds := d.o.Now().Sub(since).Seconds()
-	if since.IsZero() || seconds < 1 {
+	if since.IsZero() {
 		return nil
 	}
+	seconds := max(1, d.o.Now().Sub(since).Seconds())
 	path = filepath.Clean(path)
 	grown := map[string]int64{}
 	d.mu.Lock()

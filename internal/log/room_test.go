@@ -102,7 +102,12 @@ func TestE072_reserve_refuses_clients_alone(t *testing.T) {
 	if !d.WatchRoom(x.now.Add(time.Second)) {
 		t.Error("retention is not asked for")
 	}
-	if rooms := d.Room(); len(rooms) != 2 || rooms[0].Level != RoomReserve || rooms[0].Refused != 1 || rooms[1].Level != RoomPlenty {
+	if _, err := l.AppendAsLeader(batch(1, 5000, ts0), 0, AppendOptions{}); !IsFull(err) {
+		t.Errorf("a larger write: %v", err)
+	}
+	fault.SetUsage("/a", 1<<30, 14000) // more than the margin, less than what was wanted
+	d.WatchRoom(x.now.Add(2 * time.Second))
+	if rooms := d.Room(); len(rooms) != 2 || rooms[0].Level != RoomReserve || rooms[0].Refused != 2 || rooms[1].Level != RoomPlenty {
 		t.Errorf("%+v", rooms)
 	}
 	fault.SetUsage("/a", 1<<30, 1<<29)
@@ -196,12 +201,14 @@ func TestGrowingTopicsAreTold(t *testing.T) {
 		}
 	}
 	fill("idle", 20)
-	d.WatchRoom(x.now)
-	x.now = x.now.Add(10 * time.Second)
+	for range 2 {
+		x.now = x.now.Add(growthStretch)
+		d.WatchRoom(x.now)
+	}
 	fill("slow", 1)
 	fill("fast", 10)
 	got := d.Growing("/a", 5)
-	if len(got) != 2 || got[0].Topic != "fast" || got[1].Topic != "slow" || got[0].BytesPerSecond < 900 {
+	if len(got) != 2 || got[0].Topic != "fast" || got[1].Topic != "slow" || got[0].BytesPerSecond < 20 {
 		t.Errorf("%+v", got)
 	}
 	fault.SetUsage("/a", 1<<30, 100)
@@ -237,20 +244,25 @@ func TestBallastMakesRoomForAStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := Ballast(x.mem, "/a"); n != 0 {
+	if n := Ballast(x.mem, "/a"); n != mostBallast-ballastSlice {
 		t.Errorf("%d bytes of ballast on a full disk", n)
 	}
+	for i := range 6 {
+		if !d.ReleaseBallast("/a") {
+			t.Errorf("slice %d not released", i)
+		}
+	}
 	d.WatchRoom(x.now.Add(time.Second))
-	if n := Ballast(x.mem, "/a"); n != 0 {
-		t.Errorf("%d bytes of ballast were written to a full disk", n)
+	if n := Ballast(x.mem, "/a"); n != ballastSlice {
+		t.Errorf("%d bytes of ballast are left on a full disk", n)
+	}
+	if !d.ReleaseBallast("/a") || d.ReleaseBallast("/a") || Ballast(x.mem, "/a") != 0 {
+		t.Error("the last slice, and none after it")
 	}
 	fault.SetUsage("/a", 1<<30, 1<<29)
 	d.WatchRoom(x.now.Add(2 * time.Second))
 	if n := Ballast(x.mem, "/a"); n != mostBallast {
 		t.Errorf("%d bytes of ballast with room again", n)
-	}
-	if !d.ReleaseBallast("/a") {
-		t.Error("not released")
 	}
 	if err := d.Close(context.Background(), 1); err != nil {
 		t.Error(err)

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"context"
 	"errors"
 	"syscall"
 	"testing"
@@ -44,4 +45,37 @@ func TestHostWaitsForRoom(t *testing.T) {
 	if err := <-answered; !errors.Is(err, ErrNotController) {
 		t.Fatalf("a request that waited for room when the host was closed: %v", err)
 	}
+}
+
+// On a full disk a change ends when whoever asked for it waits no longer, and says why; what waits behind it unasked for is
+// not carried out later, and whoever can make room is told once.
+func TestHostOnAFullDiskEndsRequestsInTime(t *testing.T) {
+	t.Parallel()
+	disk := vfs.NewFault(vfs.NewMem())
+	formatHost(t, disk)
+	needed := make(chan struct{}, 100)
+	h := startHost(t, disk, Config{}, func(o *Options) { o.NeedRoom = func() { needed <- struct{}{} } })
+	disk.Add(vfs.Rule{Kind: vfs.OpWrite, Name: ".log", Count: -1})
+	for _, key := range []string{"first", "second"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*roomInterval)
+		_, err := setConfigWithin(ctx, h, key, "1")
+		cancel()
+		var full *NoRoomError
+		if !errors.As(err, &full) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%s on a full disk: %v", key, err)
+		}
+	}
+	if n := len(needed); n != 1 {
+		t.Errorf("room was asked for %d times", n)
+	}
+	disk.Clear()
+	if _, err := setConfig(t, h, "third", "1"); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{"first": "1", "second": "", "third": "1"} {
+		if got := configOf(h.Committed(), key); got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+	closeHost(t, h)
 }

@@ -417,16 +417,22 @@ func (h *Host) run() error {
 
 // collect takes the requests that wait already together with the first.
 func (h *Host) collect(first *request) []*request {
-	asked := []*request{first}
-	for len(asked) < groupLimit {
-		select {
-		case r := <-h.queue:
+	var asked []*request
+	for r := first; ; {
+		if err := r.ctx.Err(); err != nil {
+			r.finish(nil, err) // whoever asked has been told that it failed: it should have
+		} else {
 			asked = append(asked, r)
+		}
+		if len(asked) == groupLimit {
+			return asked
+		}
+		select {
+		case r = <-h.queue:
 		default:
 			return asked
 		}
 	}
-	return asked
 }
 
 // wakeUp is how long there is nothing to do if nothing comes in.
@@ -486,10 +492,6 @@ func (h *Host) propose(now time.Time, asked []*request) error {
 		return nil
 	}
 	for _, r := range asked {
-		if err := r.ctx.Err(); err != nil {
-			r.finish(nil, err) // told that it failed already: it should have
-			continue
-		}
 		if err := h.machine.handle(r, now); err != nil {
 			return err
 		}

@@ -69,9 +69,13 @@ func hostOptions(fs vfs.FS, c Config) Options {
 	}
 }
 
-func startHost(t testing.TB, fs vfs.FS, c Config) *Host {
+func startHost(t testing.TB, fs vfs.FS, c Config, change ...func(*Options)) *Host {
 	t.Helper()
-	h, err := Open(hostOptions(fs, c))
+	o := hostOptions(fs, c)
+	for _, f := range change {
+		f(&o)
+	}
+	h, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +98,11 @@ func closeHost(t testing.TB, h *Host) {
 // setConfig is a small change of the cluster: one record, whose value can be found again.
 func setConfig(t testing.TB, h *Host, topic, value string) (int64, error) {
 	t.Helper()
-	reply, err := h.Do(t.Context(), func(c *controller.Controller, now time.Time, next int64) (controller.Result, error) {
+	return setConfigWithin(t.Context(), h, topic, value)
+}
+
+func setConfigWithin(ctx context.Context, h *Host, topic, value string) (int64, error) {
+	reply, err := h.Do(ctx, func(c *controller.Controller, now time.Time, next int64) (controller.Result, error) {
 		return controller.Result{
 			Records: []metadata.Record{&metadata.ConfigRecord{ResourceType: metadata.ResourceTopic, ResourceName: topic, Name: "retention.ms", Value: &value}},
 			Reply:   next,

@@ -192,9 +192,11 @@ func (m *Manager) createMissing(img *metadata.Image, changed []assignment) {
 			continue
 		}
 		slots <- struct{}{}
+		assigned, _ := a.state.Directory(m.o.BrokerID)
+		place := m.o.Dirs.Place(m.o.Directories[assigned])
 		all.Go(func() {
 			defer func() { <-slots }()
-			if err := m.create(img, a.topic, a.state); err != nil {
+			if err := m.create(img, a.topic, a.state, place); err != nil {
 				m.notOpened(a, err)
 			}
 		})
@@ -229,13 +231,13 @@ func (m *Manager) takeRole(a assignment, now time.Time, tell *storm) {
 }
 
 // create opens or makes the log of a partition that is new here.
-func (m *Manager) create(img *metadata.Image, t *metadata.Topic, state *metadata.Partition) error {
+func (m *Manager) create(img *metadata.Image, t *metadata.Topic, state *metadata.Partition, place *log.Place) error {
 	c := m.o.TopicConfig(img, t.Name)
 	assigned, _ := state.Directory(m.o.BrokerID)
 	// A replica that has never been placed, or a partition that has never changed, cannot have a log already.
 	isNew := assigned == metadata.DirUnassigned || state.PartitionEpoch == 0
 	tp := log.TopicPartition{Topic: t.Name, Partition: state.ID}
-	l, err := m.o.Dirs.Create(tp, t.ID, c.Log, m.o.Directories[assigned], isNew)
+	l, err := place.Create(tp, t.ID, c.Log, isNew)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ func (m *Manager) schedule() {
 	defer housekeeping.Stop()
 	laggards := time.NewTicker(m.o.ReplicaLagMax / 2)
 	defer laggards.Stop()
+	m.o.Dirs.WatchRoom(m.now())
 	var early time.Time // when retention last ran for want of room
 	for {
 		select {

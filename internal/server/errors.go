@@ -167,3 +167,12 @@ func errorCode(err error) int16 {
 
 // ErrorCode is the table as a function, for parts that fill in answers themselves.
 func ErrorCode(err error) int16 { return errorCode(err) }
+
+// storageErrorBefore is code, unless that is KAFKA_STORAGE_ERROR and the request is of a version whose clients need not
+// know it (KIP-112): NOT_LEADER_OR_FOLLOWER makes them look again and retry.
+func storageErrorBefore(known, version int16, code int16) int16 {
+	if code == kerr.KafkaStorageError.Code && version < known {
+		return kerr.NotLeaderForPartition.Code
+	}
+	return code
+}

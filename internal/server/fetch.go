@@ -169,7 +169,7 @@ func fillFetchPartition(p *wire.FetchResponsePartition, f *replica.FetchedPartit
 	p.HighWatermark, p.LastStableOffset, p.LogStartOffset = f.HighWatermark, f.LastStableOffset, f.LogStartOffset
 	p.PreferredReadReplica = f.PreferredReadReplica
 	if f.Err != nil {
-		p.ErrorCode = errorCode(f.Err)
+		p.ErrorCode = storageErrorBefore(6, req.Version, errorCode(f.Err))
 		if current, ok := currentLeader(f.Err); ok && req.Version >= 16 {
 			p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch = current.Leader, current.Epoch
 			endpoints.add(current.Leader)

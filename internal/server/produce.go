@@ -168,6 +168,7 @@ func (a *brokerAPI) produceResponse(r *Request, req *kmsg.ProduceRequest, slots 
 			}
 			if err != nil {
 				describeProduceError(&p, err)
+				p.ErrorCode = storageErrorBefore(4, req.Version, p.ErrorCode)
 				if p.LogStartOffset < 0 {
 					p.LogStartOffset = a.logStartBeside(p.ErrorCode, slot)
 				}

@@ -120,11 +120,12 @@ func (f *filler) untilWritable(when, topic string) {
 
 // TestFullDisk: when the disk is full a write gets KAFKA_STORAGE_ERROR, the process lives, reads go on, space made
 // free brings writes back without a restart, and after one every offset is there and every acknowledged record
-// once; also when the process is killed while the disk is full, and when it starts on a full one.
+// once; also when the process is killed while the disk is full, and when it starts on a full one. No reserve is kept, so
+// that it is the disk that refuses.
 func TestFullDisk(t *testing.T) {
 	disk := smallDisk(t, 64)
 	n := newNode(t, "replica.high.watermark.checkpoint.interval.ms=300", "log.flush.offset.checkpoint.interval.ms=400", "log.initial.task.delay.ms=1", "offsets.topic.num.partitions=2",
-		"log.segment.delete.delay.ms=100")
+		"log.segment.delete.delay.ms=100", "log.dir.soft.limit.bytes=0", "log.dir.reserve.bytes=0")
 	n.data = filepath.Join(disk, "data")
 	n.start()
 	n.mustAck("probe", "probe-start")

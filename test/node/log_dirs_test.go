@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -136,5 +137,49 @@ func TestDescribeLogDirsOffline(t *testing.T) {
 		i := slices.IndexFunc(all.Dirs, func(d kmsg.DescribeLogDirsResponseDir) bool { return d.Dir == bad })
 		return len(all.Dirs) == 2 && i >= 0 && all.Dirs[i].ErrorCode == 56 && all.Dirs[i].TotalBytes == -1 && all.Dirs[i].UsableBytes == -1 && len(all.Dirs[i].Topics) == 0 &&
 			all.Dirs[1-i].ErrorCode == 0 && all.Dirs[1-i].TotalBytes > 0 && len(replicasOf(all, tp)) == 1
+	})
+}
+
+// TestB086_a_reserve_refuses_writes_and_nothing_else: with no more than the reserve free a Produce gets
+// KAFKA_STORAGE_ERROR with words that say what to do (an old one an error that its client retries), commits, reads and
+// topics go on, and writes come back by themselves.
+func TestB086_a_reserve_refuses_writes_and_nothing_else(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	c := n.dial(t)
+	tp := c.topic(1)
+	c.mustProduce(tp, 0, sized(1000, 1))
+	if code := c.alter(ofBroker, "", set("log.dir.reserve.bytes", "4611686018427387904")); code != 0 {
+		t.Fatalf("alter: %d", code)
+	}
+	var refused kmsg.ProduceResponseTopicPartition
+	c.eventually("writes are refused", func() bool {
+		refused = c.produce(9, tp, 0, sized(1000, 1))
+		return refused.ErrorCode != 0
+	})
+	if refused.ErrorCode != 56 || refused.ErrorMessage == nil || !strings.Contains(*refused.ErrorMessage, "log.dir.reserve.bytes") || refused.BaseOffset != -1 {
+		t.Errorf("%+v", refused)
+	}
+	if old := c.produce(3, tp, 0, sized(1000, 1)); old.ErrorCode != 6 {
+		t.Errorf("v3: %+v", old)
+	}
+	other := c.topic(1)
+	if got := c.end(tp); got < 1 {
+		t.Errorf("end offset %d", got)
+	}
+	c.stored(tp, 0)
+	all := do[*kmsg.DescribeLogDirsResponse](c, 4, logDirsRequest())
+	told := false
+	all.Dirs[0].UnknownTags.Each(func(tag uint32, value []byte) {
+		told = told || tag == 21332 && strings.Contains(string(value), `"level":"reserve"`)
+	})
+	if !told {
+		t.Errorf("the directory does not say that it is full: %+v", all.Dirs)
+	}
+	if code := c.alter(ofBroker, "", unset("log.dir.reserve.bytes")); code != 0 {
+		t.Fatalf("alter: %d", code)
+	}
+	c.eventually("writes are back", func() bool {
+		return c.produce(9, tp, 0, sized(1000, 1)).ErrorCode == 0 && c.produce(9, other, 0, sized(1000, 1)).ErrorCode == 0
 	})
 }
