@@ -304,8 +304,9 @@ func (l *lane) malformed(version int16, req kmsg.Request) sent {
 	resolved := l.resolved(req, version)
 	if d.shifts {
 		// Both get the same bytes, with ids of nobody: ids of their own would not be read alike in another place.
-		one := newIDs().resolve(reflect.ValueOf(req).Elem()).Addr().Interface().(kmsg.Request)
-		resolved = [2]kmsg.Request{one, one}
+		for i := range resolved {
+			resolved[i] = newIDs().resolve(reflect.ValueOf(req).Elem()).Addr().Interface().(kmsg.Request)
+		}
 	}
 	how := (*side).raw
 	if d.stub {
