@@ -110,7 +110,7 @@ var Accepted = []Difference{
 			case *kmsg.FindCoordinatorRequest:
 				return req.CoordinatorType == 1
 			case *kmsg.ProduceRequest:
-				return f.kafkaInt("ErrorCode") == 49 && f.steleInt("ErrorCode") == 48 ||
+				return f.kafkaInt("ErrorCode") == 49 && (f.steleInt("ErrorCode") == 48 || req.TransactionID != nil) ||
 					f.kafkaInt("ErrorCode") != 0 && f.steleInt("ErrorCode") == 3 && f.inTopic("__transaction_state")
 			}
 			return f.inTopic("__transaction_state") || f.aboutResource("__transaction_state")
@@ -214,6 +214,10 @@ var Accepted = []Difference{
 		func(f Finding) bool {
 			req, ok := f.Request.(*kmsg.UpdateFeaturesRequest)
 			return ok && slices.ContainsFunc(req.FeatureUpdates, func(u kmsg.UpdateFeaturesRequestFeatureUpdate) bool { return u.Feature == "kraft.version" })
+		}},
+	{"negative-records", "records of a negative length in a compact layout, in a damaged Produce", "Kafka takes them for null; Stele closes the connection, as with any other length that cannot be", rare,
+		func(f Finding) bool {
+			return f.Key == produce && f.Version >= 9 && f.Path == "(fate) [a negative count]" && f.Stele == "connection closed"
 		}},
 	{"failed-handler", "values that make no sense, or damaged bytes, to which Kafka answers UNKNOWN_SERVER_ERROR", "an exception of Kafka's that nobody has foreseen is no answer to go by; Stele says what is wrong, or takes the value for the nearest that makes sense", rare,
 		func(f Finding) bool {

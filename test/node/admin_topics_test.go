@@ -3,6 +3,7 @@ package node
 import (
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -329,10 +330,27 @@ func TestB097_deleting_wakes_who_waits(t *testing.T) {
 	t.Parallel()
 	n := shared(t)
 	c, waiting, rival := n.dial(t), n.dial(t), n.dial(t)
-	tp := c.topic(1)
-	req := fetchRequest(at(tp, 0))
+	tp := c.topic(2)
+	idle := at(tp, 0)
+	idle.partition = 1
+	req := fetchRequest(idle)
 	req.MaxWaitMillis = 30000
 	correlation := waiting.send(12, req)
+	// Five producers go on until they are told that the topic is gone.
+	var producers sync.WaitGroup
+	ends := make(chan int16, 5)
+	for i := range 5 {
+		p := n.dial(t)
+		producers.Go(func() {
+			for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+				if code := p.produce([]int16{12, 13}[i%2], tp, 0, plain(1, 0)).ErrorCode; code != 0 && code != 6 {
+					ends <- code
+					return
+				}
+			}
+			ends <- 0
+		})
+	}
 	time.Sleep(50 * time.Millisecond) // a fetch that waits leaves no trace
 	begun := time.Now()
 	del := kmsg.NewPtrDeleteTopicsRequest()
@@ -350,6 +368,12 @@ func TestB097_deleting_wakes_who_waits(t *testing.T) {
 	fetched := waiting.only(waiting.answer(12, req, correlation).(*kmsg.FetchResponse))
 	if took := time.Since(begun); took > 10*time.Second || fetched.ErrorCode != 3 && fetched.ErrorCode != 6 && fetched.ErrorCode != 100 {
 		t.Errorf("the fetch: error %d after %s", fetched.ErrorCode, took)
+	}
+	producers.Wait()
+	for range 5 {
+		if code := <-ends; code != 3 && code != 100 {
+			t.Errorf("a producer ends with error %d", code)
+		}
 	}
 	c.eventually("Metadata knows of the deletion", func() bool { return c.named(12, false, tp.name).Topics[0].ErrorCode == 3 })
 	if p := c.produce(12, tp, 0, plain(1, 0)); p.ErrorCode != 3 {
