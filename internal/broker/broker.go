@@ -71,6 +71,7 @@ type Broker struct {
 	life       *lifecycle
 	producers  producerIDs
 	places     *assignments
+	inSync     *inSyncChanges
 
 	image     atomic.Pointer[metadata.Image]
 	published chan struct{} // closed at the first publication
@@ -97,6 +98,8 @@ func New(opts Options) *Broker {
 	b.producers.allocate = b.allocateProducerIDs
 	b.places = newAssignments(opts.NodeID, opts.Logger)
 	b.places.do, b.places.epoch = b.channel.Do, b.Epoch
+	b.inSync = newInSyncChanges(opts.NodeID)
+	b.inSync.do, b.inSync.epoch = b.channel.Do, b.Epoch
 	return b
 }
 
@@ -111,6 +114,7 @@ func (b *Broker) Start() {
 		}
 	})
 	b.running.Go(func() { b.life.run(ctx) })
+	b.running.Go(func() { b.inSync.run(ctx) })
 	b.running.Go(func() {
 		select {
 		case <-b.life.caughtUp: // before that there is no broker epoch to tell it under

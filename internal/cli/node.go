@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -304,6 +305,12 @@ func (n *node) startBroker() error {
 		ProducerExpiryInterval:          n.config.Duration("producer.id.expiration.check.interval.ms"),
 		InitialDelay:                    n.config.Duration("log.initial.task.delay.ms"),
 		DirectoryFailed:                 n.directoryFailed,
+		Leader:                          func(id int32) replica.Leader { return n.broker.Leader(id, n.followOptions()) },
+		Fetchers:                        n.config.Int("num.replica.fetchers"), FetchBackoff: orNever(n.config.Duration("replica.fetch.backoff.ms")),
+		RackAware: rackAware(n.config.String("replica.selector.class")),
+		AlterPartition: func(topic metadata.UUID, change replica.AlterPartition, done func(replica.AlterOutcome, replica.LeaderAndISR)) {
+			n.broker.AlterPartition(topic, change, done)
+		},
 		DirectoryAssigned: func(topic metadata.UUID, partition int32, dir metadata.UUID) {
 			n.broker.ReportPlace(topic, partition, dir)
 		},
@@ -344,6 +351,18 @@ func (n *node) startBroker() error {
 	n.onUnwind(n.broker.Stop)
 	return nil
 }
+
+// followOptions say how partitions are copied from other brokers.
+func (n *node) followOptions() broker.FollowOptions {
+	return broker.FollowOptions{
+		Listener: n.config.InterBrokerListener(), MaxWait: n.config.Duration("replica.fetch.wait.max.ms"), MinBytes: int32(n.config.Int("replica.fetch.min.bytes")),
+		MaxBytes: int32(n.config.Int("replica.fetch.max.bytes")), ResponseMaxBytes: int32(n.config.Int("replica.fetch.response.max.bytes")),
+		SocketTimeout: n.config.Duration("replica.socket.timeout.ms"),
+	}
+}
+
+// rackAware says whether replica.selector.class names Kafka's selector by rack.
+func rackAware(class string) bool { return strings.HasSuffix(class, "RackAwareReplicaSelector") }
 
 // standing shows in /readyz how the broker stands with its controller.
 func (n *node) standing(trouble string) {

@@ -157,6 +157,7 @@ func (m *Manager) dropTopic(id metadata.UUID, tell *storm) {
 // drop ends a partition here and deletes its log. Whoever waits on it is answered with err.
 func (m *Manager) drop(p *Partition, err error, cause string, tell *storm) {
 	m.remove(p)
+	m.fetchers.forget(p)
 	m.traffic.leave(p.topic)
 	p.stop(err)
 	tell.dropped(p, cause)
@@ -213,6 +214,7 @@ func (m *Manager) takeRole(a assignment, now time.Time, tell *storm) {
 	l := LeaderAndISR{Leader: a.state.Leader, LeaderEpoch: a.state.LeaderEpoch, PartitionEpoch: a.state.PartitionEpoch,
 		Replicas: a.state.Replicas, ISR: a.state.ISR, Recovering: a.state.RecoveryState == metadata.Recovering}
 	if l.Leader == m.o.BrokerID {
+		m.fetchers.forget(p)
 		was, is, changed, err := p.lead(l, now)
 		switch {
 		case err != nil:
@@ -225,8 +227,20 @@ func (m *Manager) takeRole(a assignment, now time.Time, tell *storm) {
 		}
 		return
 	}
-	if was, is, _, changed := p.follow(l); changed {
-		tell.roleChange(was, is, p.Positions().End, "metadata")
+	was, is, start, changed := p.follow(l)
+	if !changed {
+		return
+	}
+	tell.roleChange(was, is, p.Positions().End, "metadata")
+	if start.Truncate {
+		// No epoch is known: what lies above the high watermark cannot be compared with the leader's.
+		if err := p.log.TruncateTo(start.FetchOffset, "no leader epoch is known"); err != nil {
+			_ = p.failedIO(err)
+			return
+		}
+	}
+	if start.Restart || was.Leader != is.Leader {
+		m.fetchers.follow(p, is)
 	}
 }
 
@@ -381,6 +395,7 @@ func (m *Manager) DirectoryOffline(path string, cause error) {
 	}
 	for _, p := range m.partitions() {
 		if p.directory() == path {
+			m.fetchers.forget(p)
 			p.stop(err)
 		}
 	}

@@ -58,7 +58,7 @@ func Follow(asked, now FollowPosition, a FollowAnswer) FollowStep {
 		return FollowStop
 	case errors.Is(a.Err, ErrUnknownLeaderEpoch), errors.Is(a.Err, ErrNotLeaderOrFollower),
 		errors.Is(a.Err, ErrUnknownTopicOrPartition), errors.Is(a.Err, ErrUnknownTopicID),
-		errors.Is(a.Err, ErrInconsistentTopicID), errors.Is(a.Err, ErrCorrupt):
+		errors.Is(a.Err, ErrInconsistentTopicID), errors.Is(a.Err, ErrCorrupt), errors.Is(a.Err, ErrLeaderFailed):
 		return FollowBackoff
 	default:
 		return FollowFail

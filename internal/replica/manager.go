@@ -43,6 +43,12 @@ type Options struct {
 	ReplicaLagMax time.Duration
 	// FetchMaxBytes bounds the MaxBytes of every Fetch (fetch.max.bytes, 55 MiB).
 	FetchMaxBytes int
+	// Leader makes an endpoint of the broker with that id, to copy partitions from; nil: partitions that follow stand still.
+	Leader func(id int32) Leader
+	// Fetchers is how many goroutines copy from each leader (num.replica.fetchers, 1).
+	Fetchers int
+	// FetchBackoff is the longest pause of a follower after an error that passes by itself (replica.fetch.backoff.ms, 1 s).
+	FetchBackoff time.Duration
 	// RackAware sends consumers to a replica in their rack (replica.selector.class).
 	RackAware bool
 	// MaxWaiting bounds the requests that wait at once; beyond, they are answered as if their time had run out.
@@ -76,6 +82,7 @@ type Manager struct {
 	o         Options
 	events    *Events
 	purgatory purgatory
+	fetchers  *fetchers
 	traffic   trafficTable
 	closing   chan struct{} // closed when Close begins
 	stopped   sync.WaitGroup
@@ -119,6 +126,9 @@ func (o Options) complete() Options {
 	set(&o.RetentionInterval, 5*time.Minute)
 	set(&o.ProducerExpiryInterval, 10*time.Minute)
 	set(&o.InitialDelay, 30*time.Second)
+	set(&o.FetchBackoff, FetchBackoff)
+	o.FetchBackoff = max(o.FetchBackoff, firstBackoff)
+	o.Fetchers = max(o.Fetchers, 1)
 	directories := make(map[metadata.UUID]string, len(o.Directories))
 	for id, path := range o.Directories {
 		directories[id] = filepath.Clean(path)
@@ -149,6 +159,7 @@ func New(o Options) *Manager {
 		byName: map[topicPartition]*Partition{}, byID: map[topicIDPartition]*Partition{}, unopened: map[topicPartition]error{},
 		failedDirs: map[string]bool{}, stopCleaner: func() {},
 	}
+	m.fetchers = newFetchers(m)
 	m.events = m.o.Events
 	m.purgatory.limit = int64(m.o.MaxWaiting)
 	m.image.Store(metadata.EmptyImage())
@@ -284,6 +295,7 @@ func (m *Manager) Close(ctx context.Context, brokerEpoch int64) error {
 		close(m.closing)
 		m.applying.Lock()
 		defer m.applying.Unlock()
+		m.fetchers.close()
 		m.stopCleaner()
 		m.stopped.Wait()
 		for _, p := range m.partitions() {
