@@ -176,6 +176,63 @@ func TestThreeNodesFormOneCluster(t *testing.T) {
 	}
 }
 
+// A topic of three replicas goes on without any one of them: what was acknowledged is there, and who comes back catches up
+// and is in sync again.
+func TestThreeNodesReplicate(t *testing.T) {
+	t.Parallel()
+	tr := newTrio(t)
+	tr.start(1, 2, 3)
+	tr.ok("topic", "create", "copied", "--partitions", "3", "--replication-factor", "3", "--config", "min.insync.replicas=2")
+	produced := 0
+	produce := func() {
+		t.Helper()
+		var lines strings.Builder
+		for range 300 {
+			fmt.Fprintln(&lines, "record", produced)
+			produced++
+		}
+		if r := runAt(tr.bootstrap(), lines.String(), "produce", "copied"); r.status != 0 {
+			t.Fatalf("produce: %s", r.err)
+		}
+	}
+	produce()
+	for _, gone := range []int{1, 2, 3} {
+		tr.stop(gone)
+		produce()
+		tr.start(gone)
+		deadline := time.Now().Add(20 * time.Second)
+		for tr.outOfSync("copied") > 0 {
+			if time.Now().After(deadline) {
+				t.Fatalf("node %d does not get in sync again:\n%s", gone, tr.ok("topic", "describe", "copied"))
+			}
+			<-time.After(10 * time.Millisecond)
+		}
+	}
+	got := strings.Split(strings.TrimSpace(tr.ok("consume", "copied", "--stop-at-end")), "\n")
+	seen := map[string]bool{}
+	for _, line := range got {
+		seen[line] = true
+	}
+	if len(got) != produced || len(seen) != produced {
+		t.Errorf("%d records, %d of them different, of %d that were acknowledged", len(got), len(seen), produced)
+	}
+}
+
+// outOfSync counts the partitions of a topic with less than three replicas in sync.
+func (tr *trio) outOfSync(topic string) (n int) {
+	tr.t.Helper()
+	t, ok := tr.nodes[tr.leader()].host.Committed().Topic(topic)
+	if !ok {
+		tr.t.Fatalf("no topic %s", topic)
+	}
+	for _, p := range t.Partitions().All() {
+		if len(p.ISR) < 3 {
+			n++
+		}
+	}
+	return n
+}
+
 // Every controller is in the metadata log with its listeners, whoever is active.
 func TestControllersRegisterWithTheActiveOne(t *testing.T) {
 	t.Parallel()

@@ -86,7 +86,10 @@ func (f *fetchers) close() {
 	f.running.Wait()
 }
 
-// failed is how many partitions are not copied because of an error here, until their leader epoch rises.
+// FailedPartitions is how many partitions this broker does not copy any more because of an error here, until their leader
+// epoch rises (Kafka's FailedPartitionsCount).
+func (m *Manager) FailedPartitions() int { return m.fetchers.failed() }
+
 func (f *fetchers) failed() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -467,11 +470,13 @@ func (p *Partition) storeFollowed(q FollowQuery, records []byte) error {
 
 // appendFollowed appends what the leader sent, then takes over its high watermark, then its log start.
 func (p *Partition) appendFollowed(q FollowQuery, a *Followed) (FollowStep, error) {
-	return p.asFollower(q, false, func() error {
+	ahead := false
+	step, err := p.asFollower(q, false, func() error {
 		if len(a.Records) > 0 {
 			if err := p.storeFollowed(q, a.Records); err != nil {
 				return err
 			}
+			ahead = p.Positions().End == q.FetchOffset
 		}
 		if a.HighWatermark >= 0 {
 			p.log.SetHighWatermark(FollowerHighWatermark(a.HighWatermark, p.Positions()))
@@ -481,7 +486,14 @@ func (p *Partition) appendFollowed(q FollowQuery, a *Followed) (FollowStep, erro
 		}
 		return nil
 	})
+	if ahead && err == nil && step == FollowAppend {
+		return FollowBackoff, errAhead // the leader is not to be asked without a pause until metadata comes
+	}
+	return step, err
 }
+
+// errAhead: all that the leader sent is of a later leader epoch than this broker knows (KAFKA-18723), or one cut batch.
+var errAhead = errors.New("the leader sends records of a leader epoch that is not known here yet")
 
 // truncateFollowed cuts the log where it leaves the leader's history.
 func (p *Partition) truncateFollowed(q FollowQuery, diverging OffsetAndEpoch) (FollowStep, error) {
