@@ -222,7 +222,7 @@ func collectReplicas(s telemetry.Sink, st replica.Stats) {
 	s.Value(metricPartitions, float64(st.Partitions))
 	s.Value(metricLeaders, float64(st.Leaders))
 	s.Value(metricOffline, float64(st.Offline))
-	s.Value(metricFailed, float64(n.replicas.FailedPartitions()))
+	s.Value(metricFailed, float64(st.Failed))
 	s.Value(metricUnderReplica, float64(st.UnderReplicated))
 	s.Value(metricUnderMinISR, float64(st.UnderMinISR))
 	s.Value(metricAtMinISR, float64(st.AtMinISR))

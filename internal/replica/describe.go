@@ -85,6 +85,8 @@ func (p *Partition) ProducerStates() ([]log.ProducerState, error) {
 
 // Stats counts the replicas here, for gauges and health.
 type Stats struct {
+	// Failed are partitions that are not copied any more because of an error here, until their leader epoch rises.
+	Failed              int
 	Partitions, Leaders int
 	// Offline cannot be used: their directory has failed, or their log.
 	Offline int
@@ -100,7 +102,7 @@ type Stats struct {
 
 // Stats counts now.
 func (m *Manager) Stats() Stats {
-	s := Stats{Waiting: int(m.purgatory.waiting.Load())}
+	s := Stats{Waiting: int(m.purgatory.waiting.Load()), Failed: m.fetchers.failed()}
 	m.mu.RLock()
 	s.Offline = len(m.unopened)
 	m.mu.RUnlock()

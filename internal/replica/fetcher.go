@@ -86,10 +86,8 @@ func (f *fetchers) close() {
 	f.running.Wait()
 }
 
-// FailedPartitions is how many partitions this broker does not copy any more because of an error here, until their leader
-// epoch rises (Kafka's FailedPartitionsCount).
-func (m *Manager) FailedPartitions() int { return m.fetchers.failed() }
-
+// failed is how many partitions are not copied any more because of an error here, until their leader epoch rises
+// (Kafka's FailedPartitionsCount).
 func (f *fetchers) failed() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -337,8 +337,8 @@ func TestFollowerRefusesWhatCannotBe(t *testing.T) {
 		if end := p.f.partition("t").Positions().End; end != 3 {
 			t.Errorf("the follower ends at %d", end)
 		}
-		if p.f.m.FailedPartitions() != 1 {
-			t.Errorf("%d partitions have failed", p.f.m.FailedPartitions())
+		if p.f.m.Stats().Failed != 1 {
+			t.Errorf("%d partitions have failed", p.f.m.Stats().Failed)
 		}
 		for _, said := range []string{"following failed", "asked from offset 3", "offsets 1 to 2"} {
 			if !strings.Contains(p.f.logs.String(), said) {
@@ -352,7 +352,7 @@ func TestFollowerRefusesWhatCannotBe(t *testing.T) {
 		p.f.elect("t", 1)
 		settle(5 * time.Second)
 		p.same(t)
-		if p.f.m.FailedPartitions() != 0 {
+		if p.f.m.Stats().Failed != 0 {
 			t.Error("it counts as failed after the next leader epoch")
 		}
 	})
