@@ -418,7 +418,10 @@ func (w *cleanedWriter) endSegment() error {
 	base := w.cur.base
 	w.state.addTimeEntry(base)
 	files := map[string][]byte{indexName(base): formatOffsetEntries(w.state.offsets.entries), timeName(base): formatTimeEntries(w.state.times.entries)}
-	if len(w.state.txns) > 0 {
+	w.l.mu.Lock()
+	empty := w.l.wantsTxnIndex(w.state.size)
+	w.l.mu.Unlock()
+	if len(w.state.txns) > 0 || empty {
 		files[txnName(base)] = formatTxnEntries(w.state.txns)
 	}
 	for name, data := range files {

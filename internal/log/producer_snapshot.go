@@ -74,8 +74,10 @@ func parseSnapshot(data []byte) (producers, error) {
 		if st.id < 0 || p.byID[st.id] != nil || m.offsetDelta < 0 || m.lastOffset < -1 || st.txnFirstOffset < -1 {
 			return producers{}, fmt.Errorf("producer snapshot entry of producer %d makes no sense", st.id)
 		}
-		if m.lastSequence >= 0 && m.lastOffset >= 0 {
-			m.firstSequence = record.DecrementSequence(m.lastSequence, m.offsetDelta)
+		if m.lastOffset >= 0 {
+			if m.firstSequence = m.lastSequence; m.lastSequence >= 0 {
+				m.firstSequence = record.DecrementSequence(m.lastSequence, m.offsetDelta)
+			}
 			st.remember(m)
 		}
 		st.lastSeen = st.lastTimestamp

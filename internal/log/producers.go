@@ -10,7 +10,7 @@ import (
 // rememberedBatches is how many of a producer's last batches are recognised when they are sent again.
 const rememberedBatches = 5
 
-// batchMeta is what is remembered of a producer's batch.
+// batchMeta is what is remembered of a producer's batch. The sequences are -1 in what coordinators write in transactions.
 type batchMeta struct {
 	firstSequence, lastSequence int32
 	offsetDelta                 int32
@@ -207,10 +207,8 @@ func (p *producers) appended(b record.Batch, wallMs int64) (aborted txnEntry, ok
 	}
 	st.lastTimestamp = b.MaxTimestamp()
 	st.lastSeen = max(st.lastTimestamp, wallMs)
-	if b.BaseSequence() >= 0 {
-		st.remember(batchMeta{firstSequence: b.BaseSequence(), lastSequence: b.LastSequence(), offsetDelta: b.LastOffsetDelta(),
-			lastOffset: b.LastOffset(), timestamp: b.MaxTimestamp()})
-	}
+	st.remember(batchMeta{firstSequence: b.BaseSequence(), lastSequence: b.LastSequence(), offsetDelta: b.LastOffsetDelta(),
+		lastOffset: b.LastOffset(), timestamp: b.MaxTimestamp()})
 	if b.IsTransactional() && st.txnFirstOffset < 0 {
 		st.txnFirstOffset = b.BaseOffset()
 		p.addOpen(openTxn{st.id, st.txnFirstOffset})

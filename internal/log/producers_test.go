@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stelelog/stele/internal/record"
 	"github.com/stelelog/stele/internal/vfs"
 )
 
@@ -326,4 +327,37 @@ func TestProducersBeyondTheMostAreForgotten(t *testing.T) {
 	if n := total.Count(); n != 20 {
 		t.Errorf("%d producers are remembered after one partition was closed", n)
 	}
+}
+
+// What a coordinator writes in a transaction has no sequence numbers: its offset is remembered all the same, in the snapshot
+// too, and it is what compaction keeps of the producer.
+func TestBatchesWithoutSequences(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, compact(Config{})).open()
+	commit := keyed(ts0, record.BuilderOptions{Producer: &record.Producer{ID: 7, Epoch: 1, BaseSequence: record.NoSequence}, Transactional: true}, kv{"g", "1"})
+	coordinator := AppendOptions{Origin: OriginCoordinator}
+	for range 2 {
+		if _, err := x.try(commit, 0, coordinator); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.end(marker(7, 1, true, 0))
+	x.append(keyed(ts0, record.BuilderOptions{}, kv{"g", "2"}))
+	for _, reopened := range []bool{false, true} {
+		if got := x.log.ProducerStates(); len(got) != 1 || got[0].LastSequence != -1 || got[0].TxnStartOffset != -1 {
+			t.Errorf("reopened %t: %+v", reopened, got)
+		}
+		if got := x.log.lastOfProducers()[7]; got != (lastOfProducer{offset: 1, hasData: true, epoch: 1}) {
+			t.Errorf("reopened %t: %+v", reopened, got)
+		}
+		x.close().open(clean, func(o *Options) { o.HighWatermark = 4 })
+	}
+	x.log.mu.Lock()
+	err := x.log.roll(x.log.leo)
+	x.log.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.mustPass()
+	wantBatches(t, x, "compacted", "1-1 empty", "2-2 COMMIT", "3-3 3:g=2")
 }

@@ -86,6 +86,9 @@ func (d *loader) load() error {
 			return err
 		}
 	}
+	if err := d.restoreTxnIndexes(); err != nil {
+		return err
+	}
 	if err := d.recoverSegments(); err != nil {
 		return err
 	}

@@ -261,17 +261,6 @@ func must[T any](v T, err error) T {
 // Any of the derived files may be deleted, cut, zeroed or filled with noise: the log opens and reads as before.
 func TestS059_derived_files(t *testing.T) {
 	t.Parallel()
-	damages := map[string]func([]byte) []byte{
-		"delete": nil,
-		"cut":    func(b []byte) []byte { return b[:max(0, len(b)-3)] },
-		"zero":   func(b []byte) []byte { return make([]byte, len(b)) },
-		"noise": func(b []byte) []byte {
-			for i := range b {
-				b[i] = byte(i*31 + 7)
-			}
-			return b
-		},
-	}
 	for name, damage := range damages {
 		for _, wasClean := range []bool{true, false} {
 			x := newTester(t, Config{SegmentBytes: 4000, IndexIntervalBytes: 300}).open()

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"fmt"
 	"io"
 	"slices"
 
@@ -200,7 +201,8 @@ func (l *Log) removeSnapshots(matches func(int64) bool) error {
 	return nil
 }
 
-// readTxnIndex reads the transaction index of a segment; a missing one is empty.
+// readTxnIndex reads the transaction index of a segment; a missing one is empty. A part of an entry at the end is an
+// error here: the abort that it told of would be forgotten.
 func (l *Log) readTxnIndex(base int64) ([]txnEntry, error) {
 	data, err := vfs.ReadFile(l.o.FS, l.path(txnName(base)))
 	if isNotExist(err) {
@@ -208,6 +210,9 @@ func (l *Log) readTxnIndex(base int64) ([]txnEntry, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if n := len(data) % txnEntrySize; n > 0 {
+		return nil, fmt.Errorf("%s: %d bytes behind the last entry", txnName(base), n)
 	}
 	return parseTxnIndex(data, base)
 }

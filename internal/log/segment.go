@@ -143,7 +143,7 @@ func (l *Log) writeIndexes(create bool) error {
 		func(from int) []byte { return formatOffsetEntries(st.offsets.entries[from:]) })
 	err2 := writeIndexTail(l.o.FS, l.path(timeName(base)), timeEntrySize, &m.timesWritten, len(st.times.entries), create,
 		func(from int) []byte { return formatTimeEntries(st.times.entries[from:]) })
-	err3 := writeIndexTail(l.o.FS, l.path(txnName(base)), txnEntrySize, &m.txnsWritten, len(st.txns), false,
+	err3 := writeIndexTail(l.o.FS, l.path(txnName(base)), txnEntrySize, &m.txnsWritten, len(st.txns), create && l.wantsTxnIndex(st.size),
 		func(from int) []byte { return formatTxnEntries(st.txns[from:]) })
 	return errors.Join(err1, err2, err3)
 }

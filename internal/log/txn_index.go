@@ -38,8 +38,9 @@ func parseTxnIndex(data []byte, base int64) ([]txnEntry, error) {
 		if e.lastOffset <= last {
 			return nil, fmt.Errorf("entry %d ends at %d, not above %d", len(entries), e.lastOffset, last)
 		}
-		if e.firstOffset < 0 || e.firstOffset > e.lastOffset || e.producerID < 0 {
-			return nil, fmt.Errorf("entry %d: producer %d from %d to %d", len(entries), e.producerID, e.firstOffset, e.lastOffset)
+		// The marker follows the data, and what is open then began elsewhere.
+		if e.firstOffset < 0 || e.firstOffset >= e.lastOffset || e.producerID < 0 || e.lastStableOffset == e.lastOffset || e.lastStableOffset > e.lastOffset+1 {
+			return nil, fmt.Errorf("entry %d: producer %d from %d to %d, then stable to %d", len(entries), e.producerID, e.firstOffset, e.lastOffset, e.lastStableOffset)
 		}
 		last = e.lastOffset
 		entries = append(entries, e)
