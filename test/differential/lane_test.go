@@ -428,10 +428,16 @@ func (l *lane) chance(percent int) bool { return l.rng.IntN(100) < percent }
 
 func pick[T any](l *lane, from ...T) T { return from[l.rng.IntN(len(from))] }
 
+// settling is how long a change of the metadata may take. Kafka makes hundreds of logs one after another before it shows
+// what came behind them.
+const settling = 30 * time.Second
+
 // settle waits until both servers show a topic with so many partitions, all led; none means that the topic is gone.
 func (l *lane) settle(topic string, partitions int) {
+	var unsettled [2]bool
 	l.both(func(i int, s *side) {
-		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(3 * time.Millisecond) {
+		unsettled[i] = true
+		for deadline := time.Now().Add(settling); time.Now().Before(deadline); time.Sleep(3 * time.Millisecond) {
 			req := kmsg.NewPtrMetadataRequest()
 			req.AllowAutoTopicCreation = false
 			t := kmsg.NewMetadataRequestTopic()
@@ -439,6 +445,7 @@ func (l *lane) settle(topic string, partitions int) {
 			req.Topics = append(req.Topics, t)
 			o := s.exchange("settle", req, 12, nil, patience)
 			if o.fate == untold {
+				unsettled[i] = false
 				return
 			}
 			if o.fate != answered {
@@ -449,6 +456,7 @@ func (l *lane) settle(topic string, partitions int) {
 			s.ids.strings["cluster"] = *o.resp.(*kmsg.MetadataResponse).ClusterID
 			s.partitions = len(found.Partitions)
 			if partitions == 0 && found.ErrorCode == 3 {
+				unsettled[i] = false
 				return
 			}
 			led := found.ErrorCode == 0 && len(found.Partitions) >= partitions && partitions > 0
@@ -457,10 +465,15 @@ func (l *lane) settle(topic string, partitions int) {
 			}
 			if led && s.leads(topic, partitions) {
 				s.ids.topics[topic] = found.TopicID
+				unsettled[i] = false
 				return
 			}
 		}
 	})
+	if unsettled[0] || unsettled[1] {
+		// What came now would tell of that alone.
+		panic(fmt.Sprintf("topic %s does not come to %d partitions in %v, by Kafka: %t, by Stele: %t", topic, partitions, settling, !unsettled[0], !unsettled[1]))
+	}
 }
 
 // leads says that every partition answers ListOffsets.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -315,31 +316,62 @@ func (l *lane) topUp(f *fixture, key, version int16) {
 	}
 }
 
-// finish waits until both servers show what a request has changed.
+// finish waits until both servers show what a request has changed, of what both have changed alike.
 func (l *lane) finish(got sent) {
-	switch resp := got.outcomes[0].resp.(type) {
-	case *kmsg.CreateTopicsResponse:
-		if got.req.(*kmsg.CreateTopicsRequest).ValidateOnly {
+	done := map[string]int{} // by topic, how many servers say so
+	for _, o := range got.outcomes {
+		for _, name := range changedTopics(o.resp) {
+			done[name]++
+		}
+	}
+	want := map[string]int{}
+	switch req := got.req.(type) {
+	case *kmsg.CreateTopicsRequest:
+		if req.ValidateOnly {
 			return
 		}
-		for i, t := range resp.Topics {
-			if t.ErrorCode == 0 && got.ok() {
-				asked := got.req.(*kmsg.CreateTopicsRequest).Topics
-				l.settle(t.Topic, max(1, int(asked[min(i, len(asked)-1)].NumPartitions)))
+		for _, t := range req.Topics {
+			want[t.Topic] = max(1, int(t.NumPartitions), len(t.ReplicaAssignment))
+		}
+	case *kmsg.CreatePartitionsRequest:
+		if req.ValidateOnly {
+			return
+		}
+		for _, t := range req.Topics {
+			want[t.Topic] = int(t.Count)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(done)) {
+		if done[name] == len(got.outcomes) {
+			l.settle(name, want[name])
+		}
+	}
+}
+
+// changedTopics are the topics that an answer says were made, changed or deleted.
+func changedTopics(resp kmsg.Response) (names []string) {
+	switch resp := resp.(type) {
+	case *kmsg.CreateTopicsResponse:
+		for _, t := range resp.Topics {
+			if t.ErrorCode == 0 {
+				names = append(names, t.Topic)
+			}
+		}
+	case *kmsg.CreatePartitionsResponse:
+		for _, t := range resp.Topics {
+			if t.ErrorCode == 0 {
+				names = append(names, t.Topic)
 			}
 		}
 	case *kmsg.DeleteTopicsResponse:
 		for _, t := range resp.Topics {
-			if t.ErrorCode == 0 && t.Topic != nil && got.ok() {
-				l.settle(*t.Topic, 0)
+			if t.ErrorCode == 0 && t.Topic != nil {
+				names = append(names, *t.Topic)
 			}
 		}
-	case *kmsg.CreatePartitionsResponse:
-		req := got.req.(*kmsg.CreatePartitionsRequest)
-		if !req.ValidateOnly && got.ok() && len(req.Topics) > 0 {
-			l.settle(req.Topics[0].Topic, int(req.Topics[0].Count))
-		}
 	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // sendOdd sends a request that may be left without an answer.
@@ -352,14 +384,16 @@ func (l *lane) sendOdd(version int16, req kmsg.Request) sent {
 	return got
 }
 
+// declined says that a server has answered, and done nothing.
+func declined(o outcome) bool {
+	return o.fate == answered && !slices.Contains(nestedErrors(o.resp), 0)
+}
+
 // startOver goes on with other topics when the two servers may have stored different things in these.
 func (l *lane) startOver(f *fixture, got sent) {
 	p, silent := got.req.(*kmsg.ProduceRequest)
 	silent = silent && p.Acks == 0
-	refused := func(o outcome) bool {
-		return o.fate == answered && !slices.Contains(nestedErrors(o.resp), 0)
-	}
-	alike := len(got.findings) == 0 || refused(got.outcomes[0]) && refused(got.outcomes[1])
+	alike := len(got.findings) == 0 || declined(got.outcomes[0]) && declined(got.outcomes[1])
 	if key := got.req.Key(); (key == produce || key == 21) && (silent || !alike || namesTwice(got.req)) {
 		*f = *l.fixture()
 	}

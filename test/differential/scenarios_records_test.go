@@ -31,15 +31,20 @@ func producePlay(l *lane) {
 	topic, wide, many := l.fresh("p"), l.fresh("wide"), l.fresh("many")
 	l.createTopic(topic, 1)
 	l.createTopic(wide, 3)
-	l.createTopic(many, 200)
-	// Each of these has a partition of its own: whether one is stored says nothing about the next.
-	next := int32(0)
+	const partitions = 80
+	l.createTopic(many, partitions)
+	// What either stores is followed in another partition: whether one is stored says nothing about the next.
+	next, sends := int32(0), 0
 	send := func(records []byte) {
 		got := l.do(l.version(0, 3), produceRequest(-1, many, next, records))
-		if next%3 == 0 && successful(got.outcomes[0]) == successful(got.outcomes[1]) {
+		if sends++; sends%3 == 0 && successful(got.outcomes[0]) == successful(got.outcomes[1]) {
 			l.do(l.version(1), fetchRequest(fetchAt{many, next, 0}))
 		}
-		next++
+		if !declined(got.outcomes[0]) || !declined(got.outcomes[1]) {
+			if next++; next == partitions {
+				panic("no partition is left")
+			}
+		}
 	}
 	for codec := record.None; codec <= record.Zstd; codec++ {
 		l.do(l.version(0, 3), produceRequest(-1, topic, 0, batch(record.BuilderOptions{Codec: codec}, some(20, stamp)...)))

@@ -107,14 +107,7 @@ func topicsPlay(l *lane) {
 			t.Topic, t.Count = topics[i].(string), int32(topics[i+1].(int))
 			req.Topics = append(req.Topics, t)
 		}
-		got := l.do(version, req)
-		if !validate && got.ok() {
-			for _, t := range req.Topics {
-				if t.Count > 0 && t.Count < 20 && t.Topic == good {
-					l.settle(t.Topic, int(t.Count))
-				}
-			}
-		}
+		l.finish(l.do(version, req))
 	}
 	grow(l.version(37), true, good, 3)
 	grow(l.version(37), false, good, 3, "no-such-topic", 5)
@@ -163,9 +156,7 @@ func assignmentsPlay(l *lane) {
 			req.Topics[0].ReplicaAssignment = append(req.Topics[0].ReplicaAssignment, a)
 		}
 		got := l.do(l.version(19), req)
-		if got.ok() {
-			l.settle(req.Topics[0].Topic, len(sets))
-		}
+		l.finish(got)
 		return got
 	}
 	good := assign(-1, -1, []int32{1}, []int32{1})
@@ -198,10 +189,7 @@ func assignmentsPlay(l *lane) {
 		}
 		req.Topics = append(req.Topics, t)
 		req.ValidateOnly = l.chance(50)
-		got := l.do(l.version(37), req)
-		if got.ok() && !req.ValidateOnly {
-			l.settle(topic, 3)
-		}
+		l.finish(l.do(l.version(37), req))
 	}
 }
 
