@@ -276,6 +276,9 @@ func (l *Log) store(data []byte, batches []batchInfo, alone bool) error {
 	if err := l.savePositionsDue(); err != nil {
 		return err
 	}
+	if err := l.syncFound(); err != nil {
+		return err
+	}
 	if err := l.assignEpochs(batches); err != nil {
 		return err
 	}
@@ -425,6 +428,16 @@ func (l *Log) roll(base int64) error {
 	if err != nil {
 		return err
 	}
+	if l.recoveryPoint.Load() >= base {
+		// All batches are synced already, so once there is another segment recovery will not look at this one again: its
+		// indexes must be synced before.
+		if err := l.syncIndexes(l.o.Dir, old.base); err != nil {
+			return l.offline("roll", err)
+		}
+		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+			return l.offline("roll", err)
+		}
+	}
 	next, err := l.createSegment(base)
 	if err != nil {
 		return err
@@ -437,8 +450,7 @@ func (l *Log) roll(base int64) error {
 	l.active, l.activeMeta = emptyState(base), l.newMeta()
 	l.publish()
 	if l.recoveryPoint.Load() >= base {
-		// All batches are synced already, so recovery will not look at the old segment again: its indexes must be too.
-		if err := l.syncDerived(l.o.Dir, old.base, base); err != nil {
+		if err := l.syncFile(l.path(snapshotName(base))); err != nil {
 			return l.offline("roll", err)
 		}
 		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
@@ -454,6 +466,11 @@ func (l *Log) roll(base int64) error {
 // setSegments replaces the segment list; publish comes next.
 func (l *Log) setSegments(segs []*segment) {
 	old := l.list
+	for _, s := range segs {
+		if s.lent == nil {
+			s.lent = lentFile{s.file, l}
+		}
+	}
 	l.list = newSegmentList(segs)
 	l.sealedSize = 0
 	for _, s := range segs[:len(segs)-1] {

@@ -417,18 +417,22 @@ func (w *cleanedWriter) endSegment() error {
 	}
 	base := w.cur.base
 	w.state.addTimeEntry(base)
-	files := map[string][]byte{indexName(base): formatOffsetEntries(w.state.offsets.entries), timeName(base): formatTimeEntries(w.state.times.entries)}
 	w.l.mu.Lock()
 	empty := w.l.wantsTxnIndex(w.state.size)
 	w.l.mu.Unlock()
-	if len(w.state.txns) > 0 || empty {
-		files[txnName(base)] = formatTxnEntries(w.state.txns)
-	}
-	for name, data := range files {
-		if err := vfs.ReplaceFile(w.l.o.FS, w.path(name), data); err != nil {
+	files := []struct {
+		name string
+		data []byte
+	}{{indexName(base), formatOffsetEntries(w.state.offsets.entries)}, {timeName(base), formatTimeEntries(w.state.times.entries)},
+		{txnName(base), formatTxnEntries(w.state.txns)}}
+	for _, f := range files {
+		if len(f.data) == 0 && f.name == txnName(base) && !empty {
+			continue
+		}
+		if err := vfs.ReplaceFile(w.l.o.FS, w.path(f.name), f.data); err != nil {
 			return err
 		}
-		if err := w.l.syncFile(w.path(name)); err != nil {
+		if err := w.l.syncFile(w.path(f.name)); err != nil {
 			return err
 		}
 	}

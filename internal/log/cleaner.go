@@ -151,8 +151,9 @@ func (c *Cleaner) CleanOne(ctx context.Context) (cleaned bool, err error) {
 		delete(c.busy, l)
 	}()
 	ld := c.dirs.dirOf(l)
-	// Gaps above the recovery point might be taken for what a crash has lost, once the topic is no longer compacted.
-	if err := l.flushSealed(); err != nil {
+	// Gaps above the recovery point would be taken for what a crash has lost. And what decides transactions may lie in the
+	// last segment: were it lost, records would be gone for the sake of others that nobody sees.
+	if err := l.Flush(); err != nil {
 		return false, err
 	}
 	if err := c.dirs.savePositions(ld); err != nil {

@@ -39,6 +39,9 @@ type DirsOptions struct {
 	OnOffline func(dir string, cause error)
 	// Limits of the free space of every directory's volume; zero: none. SetRoomLimits changes them.
 	Limits RoomLimits
+	// Background is given the work that appends leave behind, to be run soon, in order and while no log is locked; nil:
+	// goroutines of Dirs run it. A simulator has it run when its seed says so.
+	Background func(func())
 }
 
 // Dirs is all the log directories of a broker and the logs in them. All methods may be called concurrently.
@@ -207,17 +210,27 @@ func (d *Dirs) readDir(ld *logDir) error {
 	case !isNotExist(err):
 		return err
 	}
-	for name, m := range map[string]*map[TopicPartition]int64{RecoveryPointCheckpoint: &ld.recoveryPoints,
-		LogStartCheckpoint: &ld.logStarts, HighWatermarkCheckpoint: &ld.highWatermarks, CleanerCheckpoint: &ld.cleanedTo} {
-		got, err := readCheckpoint(d.o.FS, filepath.Join(ld.path, name), d.o.Now(), func(err error) {
+	for _, c := range ld.checkpoints() {
+		got, err := readCheckpoint(d.o.FS, filepath.Join(ld.path, c.name), d.o.Now(), func(err error) {
 			d.o.Logger.Warn("checkpoint cannot be read, going on without it", "dir", ld.path, "cause", err)
 		})
 		if err != nil {
 			return err
 		}
-		*m = got
+		*c.content = got
 	}
 	return d.foundPositions(ld)
+}
+
+// checkpoint is one of a directory's checkpoint files, and what it holds.
+type checkpoint struct {
+	name    string
+	content *map[TopicPartition]int64
+}
+
+func (ld *logDir) checkpoints() [4]checkpoint {
+	return [4]checkpoint{{RecoveryPointCheckpoint, &ld.recoveryPoints}, {LogStartCheckpoint, &ld.logStarts},
+		{HighWatermarkCheckpoint, &ld.highWatermarks}, {CleanerCheckpoint, &ld.cleanedTo}}
 }
 
 // foundPositions says whether the recovery points are complete: a partition they do not name was created since and
@@ -378,6 +391,10 @@ func (d *Dirs) enqueue(f func()) {
 	if d.closed {
 		return
 	}
+	if d.o.Background != nil {
+		d.o.Background(f)
+		return
+	}
 	select {
 	case d.work <- f:
 	default:
@@ -441,7 +458,9 @@ func (p *Place) create(tp TopicPartition, topicID [16]byte, c Config, isNew bool
 		ld.mu.Lock()
 		ld.unopened[tp] = true // until it is open its positions stay
 		ld.mu.Unlock()
-		if _, unreadable := ReadPartitionMetadata(d.o.FS, dir); unreadable != nil {
+		if _, unreadable := ReadPartitionMetadata(d.o.FS, dir); diskFailed(unreadable) {
+			return nil, false, d.reportOpen(ld, &StorageError{Dir: ld.path, Op: "open " + tp.String(), Err: unreadable, Offline: true})
+		} else if unreadable != nil {
 			if err := checkUnidentified(d.o.FS, dir, topicID, unreadable); err != nil {
 				return nil, false, d.reportOpen(ld, err)
 			}

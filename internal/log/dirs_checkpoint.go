@@ -92,17 +92,17 @@ func (d *Dirs) savePositions(ld *logDir) error {
 
 // writePositions does so. writeMu is held.
 func (d *Dirs) writePositions(ld *logDir) error {
-	err := d.saveCheckpoint(ld, RecoveryPointCheckpoint, &ld.recoveryPoints, func(l *Log) (int64, bool) {
-		return l.RecoveryPoint(), true
-	})
-	if err != nil {
+	// A recovery point that the log start has raised says nothing of what lies below the log start: that goes first.
+	if err := d.saveCheckpoint(ld, LogStartCheckpoint, &ld.logStarts, (*Log).LogStartToSave); err != nil {
 		return err
 	}
-	return d.saveCheckpoint(ld, LogStartCheckpoint, &ld.logStarts, (*Log).LogStartToSave)
+	return d.saveCheckpoint(ld, RecoveryPointCheckpoint, &ld.recoveryPoints, func(l *Log) (int64, bool) {
+		return l.RecoveryPoint(), true
+	})
 }
 
-// saveCheckpoint writes one checkpoint file unless it holds the same already. Partitions that are not open yet, or
-// could not be, keep what the file said; those that are gone lose it. writeMu is held.
+// saveCheckpoint writes one checkpoint file unless it holds the same already. Partitions that are not open yet, could not
+// be, or have failed, keep what the file said; those that are gone lose it. writeMu is held.
 func (d *Dirs) saveCheckpoint(ld *logDir, name string, saved *map[TopicPartition]int64, value func(*Log) (int64, bool)) error {
 	d.mu.Lock()
 	loaded := d.loaded
@@ -115,6 +115,15 @@ func (d *Dirs) saveCheckpoint(ld *logDir, name string, saved *map[TopicPartition
 	ld.mu.Unlock()
 	for _, l := range d.Logs() {
 		if d.dirOf(l) != ld {
+			continue
+		}
+		if l.broken.Load() != nil {
+			ld.mu.Lock()
+			old, ok := (*saved)[l.tp()]
+			ld.mu.Unlock()
+			if ok {
+				next[l.tp()] = old
+			}
 			continue
 		}
 		if v, ok := value(l); ok {
@@ -146,13 +155,12 @@ func (d *Dirs) writeCheckpoint(ld *logDir, name string, saved *map[TopicPartitio
 func (d *Dirs) dropFromCheckpoints(ld *logDir, tp TopicPartition) error {
 	ld.writeMu.Lock()
 	defer ld.writeMu.Unlock()
-	for name, m := range map[string]*map[TopicPartition]int64{RecoveryPointCheckpoint: &ld.recoveryPoints,
-		LogStartCheckpoint: &ld.logStarts, HighWatermarkCheckpoint: &ld.highWatermarks, CleanerCheckpoint: &ld.cleanedTo} {
+	for _, c := range ld.checkpoints() {
 		ld.mu.Lock()
-		next := maps.Clone(*m)
+		next := maps.Clone(*c.content)
 		ld.mu.Unlock()
 		delete(next, tp)
-		if err := d.writeCheckpoint(ld, name, m, next); err != nil {
+		if err := d.writeCheckpoint(ld, c.name, c.content, next); err != nil {
 			return err
 		}
 	}

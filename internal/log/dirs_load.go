@@ -159,6 +159,12 @@ func (d *Dirs) loadDir(ld *logDir, name string, judge func(TopicPartition, [16]b
 		return tp, nil
 	}
 	id, unreadable := ReadPartitionMetadata(d.o.FS, path)
+	if diskFailed(unreadable) {
+		ld.mu.Lock()
+		ld.unopened[tp] = true
+		ld.mu.Unlock()
+		return tp, d.reportOpen(ld, &StorageError{Dir: ld.path, Op: "open " + tp.String(), Err: unreadable, Offline: true})
+	}
 	if unreadable != nil {
 		id = [16]byte{} // only the judge can tell whose it may be
 	}

@@ -65,6 +65,22 @@ func (l *Log) flushLocked() error {
 	return nil
 }
 
+// syncFound makes the end durable that an unclean start has found, before anything is appended to it: what a killed
+// process had cut off, and not synced, would otherwise come back with a loss of power, at offsets that are given anew.
+func (l *Log) syncFound() error {
+	if !l.foundUnsynced {
+		return nil
+	}
+	if err := l.list.last().file.Sync(); err != nil {
+		return l.offline("sync", err)
+	}
+	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+		return l.offline("sync", err)
+	}
+	l.dirSynced, l.foundUnsynced = l.dirChanges, false
+	return nil
+}
+
 // syncView syncs what lies between the recovery point and target. The last segment's indexes are not synced: a
 // crash makes recovery rebuild them from the segment.
 func (l *Log) syncView(v *View, dir string, dirDirty bool, target int64) error {
@@ -99,7 +115,15 @@ func (l *Log) syncView(v *View, dir string, dirDirty bool, target int64) error {
 
 // syncDerived syncs the indexes of the sealed segment at base, and the producer snapshot at next.
 func (l *Log) syncDerived(dir string, base, next int64) error {
-	for _, name := range [...]string{indexName(base), timeName(base), txnName(base), snapshotName(next)} {
+	if err := l.syncIndexes(dir, base); err != nil {
+		return err
+	}
+	return l.syncFile(filepath.Join(dir, snapshotName(next)))
+}
+
+// syncIndexes syncs the indexes of the sealed segment at base.
+func (l *Log) syncIndexes(dir string, base int64) error {
+	for _, name := range [...]string{indexName(base), timeName(base), txnName(base)} {
 		if err := l.syncFile(filepath.Join(dir, name)); err != nil {
 			return err
 		}

@@ -189,6 +189,13 @@ func (x *tester) leo() int64 {
 	return v.EndOffset
 }
 
+// aborted is all that the log tells of aborted transactions.
+func (x *tester) aborted() []AbortedTxn {
+	v := x.log.View()
+	defer v.Release()
+	return v.AbortedTxns(v.LogStartOffset, v.EndOffset)
+}
+
 func (x *tester) file(name string) []byte {
 	x.t.Helper()
 	data, err := vfs.ReadFile(x.fs, x.dir+"/"+name)

@@ -65,6 +65,7 @@ type Log struct {
 
 	recoveryPoint atomic.Int64 // everything below is on disk; written under mu
 	cleanedTo     atomic.Int64 // the cleaner's checkpoint, -1 none
+	retiring      atomic.Bool  // the oldest segments are on their way out: what tells the log start may be lost
 
 	broken atomic.Pointer[error] // failed, for readers
 
@@ -88,6 +89,8 @@ type Log struct {
 	producerCount     atomic.Int32     // len of producers, for readers
 	snapshotAt        int64            // offset of the newest producer snapshot, -1: none
 	positionsUnsaved  bool             // recovery point or log start must be in the checkpoints before the next append
+	loadStart         int64            // the log start while the log is being loaded
+	foundUnsynced     bool             // a killed process left the files like this: its last truncation may not be on disk
 	// dirChanges counts what was done to the names in the directory, and dirSynced is how much of that is durable: a
 	// flush outside the lock must not hide from one inside it what is yet to be synced.
 	dirChanges, dirSynced int

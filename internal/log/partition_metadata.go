@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -56,12 +57,20 @@ func ReadPartitionMetadata(fsys vfs.FS, dir string) ([16]byte, error) {
 	return parsePartitionMetadata(data)
 }
 
+// diskFailed says whether an error of ReadPartitionMetadata is the disk's: it tells nothing of what the file says.
+func diskFailed(err error) bool {
+	var pe *fs.PathError
+	return errors.As(err, &pe) && !isNotExist(err)
+}
+
 // ensurePartitionMetadata writes the topic id, or compares it with what is written.
 func ensurePartitionMetadata(fsys vfs.FS, dir string, id [16]byte) error {
 	have, err := ReadPartitionMetadata(fsys, dir)
 	switch {
 	case isNotExist(err):
 		return vfs.WriteFileAtomic(fsys, filepath.Join(dir, PartitionMetadataName), formatPartitionMetadata(id))
+	case diskFailed(err):
+		return err
 	case err != nil:
 		return &CorruptError{Dir: dir, Segment: PartitionMetadataName, Err: err}
 	case have != id:
@@ -70,7 +79,7 @@ func ensurePartitionMetadata(fsys vfs.FS, dir string, id [16]byte) error {
 	return nil
 }
 
-// checkUnidentified answers a *CorruptError when dir, whose topic id could not be read because of cause, holds records:
+// checkUnidentified answers a *CorruptError when dir, whose topic id could not be read because of cause, holds records, or has:
 // a crash does not leave that (the id is on disk before the first record), so they may be those of the topic with id,
 // or of an older one of its name. Without records it answers nil; an IO error is a *StorageError.
 func checkUnidentified(fsys vfs.FS, dir string, id [16]byte, cause error) error {
@@ -87,7 +96,7 @@ func checkUnidentified(fsys vfs.FS, dir string, id [16]byte, cause error) error 
 		if err != nil {
 			return &StorageError{Dir: filepath.Dir(dir), Op: "stat " + n + " in " + dir, Err: err, Offline: true}
 		}
-		if info.Size() > 0 {
+		if info.Size() > 0 || o > 0 { // offsets below o were given, if their records are gone
 			return &CorruptError{Dir: dir, Segment: PartitionMetadataName, Offset: o, Err: fmt.Errorf(
 				"%w; there are records, so nothing is opened or put aside: if they are those of topic id %s write %q into the file, else move the directory away, and start again",
 				cause, base64.RawURLEncoding.EncodeToString(id[:]), formatPartitionMetadata(id))}

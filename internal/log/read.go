@@ -172,7 +172,7 @@ func (s *segment) data(i int, first located, end int64, maxBytes int, minOneBatc
 		}
 		length = first.size
 	}
-	return Data{File: s.file, Position: first.pos, Length: length, FirstBatchSize: first.size, segment: i}
+	return Data{File: s.lent, Position: first.pos, Length: length, FirstBatchSize: first.size, segment: i}
 }
 
 // Found answers a lookup by time.
@@ -262,10 +262,16 @@ func (v *View) MaxTimestamp(bound int64) (f Found, ok bool, err error) {
 	best, largest := -1, timestampOffset{record.NoTimestamp, -1}
 	for i := v.list.find(v.LogStartOffset); i < len(v.list.segs); i++ {
 		l := v.state(i).largest
-		if l.offset < v.LogStartOffset && l.timestamp >= 0 {
-			// DeleteRecords took it: what is left of this segment has to be looked through.
-			if l, err = v.largestFrom(i, v.LogStartOffset); err != nil {
+		if v.list.segs[i].base < v.LogStartOffset && l.timestamp >= 0 {
+			// DeleteRecords may have taken it, also out of the batch that the log start lies in.
+			b, ok, err := v.locate(i, l.offset)
+			if err != nil {
 				return Found{}, false, err
+			}
+			if !ok || b.base < v.LogStartOffset {
+				if l, err = v.largestFrom(i, v.LogStartOffset); err != nil {
+					return Found{}, false, err
+				}
 			}
 		}
 		if l.timestamp > largest.timestamp {
@@ -305,15 +311,37 @@ func (v *View) largestFrom(i int, offset int64) (timestampOffset, error) {
 		if err != nil {
 			return largest, v.headerError(seg, pos, err)
 		}
-		if h.MaxTimestamp() > largest.timestamp && (h.BaseOffset() >= offset || h.MaxTimestamp() >= 0) {
-			if f, ok, err := v.firstRecord(seg, pos, h.Length(), h.MaxTimestamp()); err != nil {
-				return largest, err
-			} else if ok && f.Timestamp > largest.timestamp {
-				largest = timestampOffset{f.Timestamp, h.LastOffset()}
+		if t := h.MaxTimestamp(); t > largest.timestamp {
+			last := h.LastOffset()
+			if h.BaseOffset() < offset {
+				if t, err = v.largestRecord(seg, pos, h.Length(), offset); err != nil {
+					return largest, err
+				}
+			}
+			if t > largest.timestamp {
+				largest = timestampOffset{t, last}
 			}
 		}
 		pos += int64(h.Length())
 	}
+}
+
+// largestRecord is the largest timestamp of the batch's records from offset on, -1 when there is none.
+func (v *View) largestRecord(seg *segment, pos int64, size int, offset int64) (int64, error) {
+	b, err := readBatch(seg.file, pos, size, nil)
+	if err != nil {
+		return 0, v.readFailed(err)
+	}
+	largest := record.NoTimestamp
+	for r, err := range b.Records(record.Limits{MaxDecompressed: v.log.config.Load().MaxDecompressedBytes}) {
+		if err != nil {
+			return 0, &CorruptError{Dir: v.log.o.Dir, Segment: logName(seg.base), Offset: b.BaseOffset(), Err: err}
+		}
+		if b.OffsetOf(r) >= offset {
+			largest = max(largest, b.TimestampOf(r))
+		}
+	}
+	return largest, nil
 }
 
 // UpperBound is an offset above all that d holds, and not far above it: the end to give AbortedTxns.

@@ -82,7 +82,7 @@ func (d *loader) load() error {
 		return err
 	}
 	if d.rebuildEpochs {
-		if err := d.scanEpochs(); err != nil {
+		if err := d.scanEpochs(d.recoverFrom); err != nil {
 			return err
 		}
 	}
@@ -208,6 +208,9 @@ func keepCorrupt(fsys vfs.FS, path string, now time.Time) error {
 func (d *loader) openSegments(bases []int64) error {
 	l := d.l
 	d.recoverFrom = len(bases)
+	if len(bases) > 0 {
+		l.loadStart = max(l.o.LogStart, bases[0])
+	}
 	if !l.o.Clean {
 		d.recoverFrom = 0
 		for i, b := range bases {
@@ -249,9 +252,15 @@ func (d *loader) loadSegment(i int, next int64) (ok bool, err error) {
 	if st.size, err = seg.file.Size(); err != nil {
 		return false, err
 	}
-	txns, txnErr := l.readTxnIndex(seg.base)
+	txns, txnErr, err := l.readTxnIndex(seg.base)
+	if err != nil {
+		return false, err
+	}
 	st.txns = txns
-	indexErr := l.readIndexes(seg.base, st)
+	indexErr, err := l.readIndexes(seg.base, st)
+	if err != nil {
+		return false, err
+	}
 	if indexErr == nil {
 		if ok, err = d.findEnd(i); err != nil || !ok && next < 0 {
 			return false, err
@@ -261,16 +270,19 @@ func (d *loader) loadSegment(i int, next int64) (ok bool, err error) {
 		}
 	}
 	if indexErr != nil || txnErr != nil {
-		l.event(Event{Kind: EventRebuilt, From: seg.base, To: seg.base, Cause: fmt.Sprint(errors.Join(indexErr, txnErr))})
-		whole, err := d.rebuild(i, indexErr != nil, txnErr != nil || len(txns) == 0)
+		unread := next >= 0 && next <= l.o.LogStart
+		whole, err := d.rebuild(i, indexErr != nil, (txnErr != nil || len(txns) == 0) && !unread)
 		if err != nil || !whole && next < 0 {
 			return false, err
+		}
+		if txnErr != nil || !errors.Is(indexErr, errNoTimes) || len(st.times.entries) > 0 {
+			l.event(Event{Kind: EventRebuilt, From: seg.base, To: st.end, Cause: fmt.Sprint(errors.Join(indexErr, txnErr))})
 		}
 		if next < 0 {
 			d.lastMeta.offsetsWritten, d.lastMeta.timesWritten, d.lastMeta.txnsWritten = -1, -1, -1
 			return true, nil
 		}
-		if err := l.saveIndexes(seg.base, st); err != nil {
+		if err := l.saveIndexes(seg.base, st, true); err != nil {
 			st.end = next
 			return IsFull(err), ifNotFull(err) // they stay in memory, and are rebuilt at the next start
 		}
@@ -318,6 +330,12 @@ func (d *loader) rebuildTxnIndex(i int) error {
 	}
 	st.txns = nil
 	return l.replaySegment(&p, seg, st, seg.base, st.end, l.now().UnixMilli(), func(e txnEntry) { st.txns = append(st.txns, e) })
+}
+
+// belowStart says whether all of segment i lies below the log start: nobody reads it any more, and a crash may have torn
+// it, since the log start takes the recovery point with it.
+func (d *loader) belowStart(i int) bool {
+	return i+1 < len(d.segs) && d.segs[i+1].base <= d.l.o.LogStart
 }
 
 // findEnd reads the batch headers after the last index entry: they must end exactly where the file does, and not
@@ -377,10 +395,49 @@ func (d *loader) rebuildIndexes(i int) (bool, error) {
 	}
 }
 
-// scanEpochs rebuilds the epoch cache from the headers of the segments that will not be recovered.
-func (d *loader) scanEpochs() error {
+// coverEpochs rebuilds the epoch cache if it does not know the first batch of the log: the cache was cut at a log start
+// that was then lost in a crash.
+func (d *loader) coverEpochs() error {
 	l := d.l
-	for i := 0; i < d.recoverFrom; i++ {
+	if len(d.segs) == 0 || d.states[0].size == 0 {
+		return nil
+	}
+	i := len(d.segs) - 1
+	for i > 0 && d.segs[i].base > l.logStart {
+		i--
+	}
+	pos, err := d.states[i].offsets.lookup(l.logStart - d.segs[i].base)
+	if err != nil {
+		return err
+	}
+	r := newHeaderReader(d.segs[i].file, d.states[i].size)
+	defer r.close()
+	b, err := r.header(pos)
+	for ; err == nil && b.LastOffset() < l.logStart; b, err = r.header(pos) {
+		pos += int64(b.Length())
+	}
+	if err == io.EOF {
+		return nil
+	}
+	if err != nil {
+		return l.unreadable(d.segs[i], pos, err)
+	}
+	first := max(b.BaseOffset(), l.logStart)
+	if e, ok := l.epochs.ForOffset(first); b.PartitionLeaderEpoch() < 0 || ok && e == b.PartitionLeaderEpoch() {
+		return nil
+	}
+	l.event(Event{Kind: EventRebuilt, From: first, To: l.leo, Cause: epoch.CheckpointName + ": does not know the first batch"})
+	l.epochs, l.epochsStale = epoch.Cache{}, true
+	return d.scanEpochs(len(d.segs))
+}
+
+// scanEpochs rebuilds the epoch cache from the headers of the first n segments.
+func (d *loader) scanEpochs(n int) error {
+	l := d.l
+	for i := range n {
+		if d.belowStart(i) {
+			continue
+		}
 		r := newHeaderReader(d.segs[i].file, d.states[i].size)
 		for pos := int64(0); ; {
 			b, err := r.header(pos)
@@ -392,7 +449,7 @@ func (d *loader) scanEpochs() error {
 			}
 			if err != nil {
 				r.close()
-				return &CorruptError{Dir: l.o.Dir, Segment: logName(d.segs[i].base), Offset: pos, Err: err}
+				return l.unreadable(d.segs[i], pos, err)
 			}
 			pos += int64(b.Length())
 		}
@@ -432,7 +489,7 @@ func (d *loader) recoverSegments() error {
 		}
 		d.scanned++
 		if i+1 < len(d.segs) {
-			if err := ifNotFull(l.saveIndexes(d.segs[i].base, &d.states[i])); err != nil {
+			if err := ifNotFull(l.saveIndexes(d.segs[i].base, &d.states[i], false)); err != nil {
 				return err
 			}
 		}
@@ -446,14 +503,15 @@ func (d *loader) recoverSegments() error {
 }
 
 // holeAfter says that segment i ends before the next one begins: the disk wrote the later one back and lost the end
-// of the earlier one. Compaction leaves such gaps too, so only what was never synced and never compacted counts.
+// of the earlier one. Compaction leaves such gaps too, but only below the recovery point, which it has written down
+// before it begins, and below its own checkpoint.
 func (d *loader) holeAfter(i int) bool {
 	l := d.l
-	if i+1 >= len(d.segs) || l.o.RecoveryPoint < 0 || l.config.Load().Cleanup.Compacts() {
+	if i+1 >= len(d.segs) || l.o.RecoveryPoint < 0 {
 		return false
 	}
 	next := d.segs[i+1].base
-	return next > l.o.RecoveryPoint && d.states[i].end < next
+	return next > max(l.o.RecoveryPoint, l.o.CleanedTo) && d.states[i].end < next
 }
 
 // recoverSegment checks every batch of segment i, rebuilding all that derives from them, and cuts the file after
@@ -567,6 +625,9 @@ func (d *loader) decideBounds() error {
 		point = l.leo
 	}
 	l.recoveryPoint.Store(point)
+	if err := d.coverEpochs(); err != nil {
+		return err
+	}
 	// Damage below the recovery point was cut off: what is appended in its place must not pass for synced.
 	l.positionsUnsaved = point < l.o.RecoveryPoint
 	if c := l.epochs.TruncateFromEnd(l.leo).TruncateFromStart(l.logStart); !c.Equal(l.epochs) {
@@ -623,6 +684,7 @@ func (d *loader) install() error {
 		}
 	}
 	l.dirChanges++
+	l.foundUnsynced = !l.o.Clean
 	if !l.o.Clean && l.leo-l.recoveryPoint.Load() >= l.config.Load().FlushMessages {
 		// What a killed process had written but not synced is there, and is about to be acknowledged to whoever asks
 		// where this log ends.

@@ -261,6 +261,15 @@ func must[T any](v T, err error) T {
 // Any of the derived files may be deleted, cut, zeroed or filled with noise: the log opens and reads as before.
 func TestS059_derived_files(t *testing.T) {
 	t.Parallel()
+	derivedFiles(t, func(string) bool { return true })
+	for _, ext := range []string{".index", ".timeindex", ".txnindex", ".snapshot"} {
+		derivedFiles(t, func(name string) bool { return strings.HasSuffix(name, ext) })
+	}
+}
+
+// derivedFiles damages the files of that kind, in each way, after a clean stop and after none.
+func derivedFiles(t *testing.T, ofKind func(string) bool) {
+	t.Helper()
 	for name, damage := range damages {
 		for _, wasClean := range []bool{true, false} {
 			x := newTester(t, Config{SegmentBytes: 4000, IndexIntervalBytes: 300}).open()
@@ -268,10 +277,20 @@ func TestS059_derived_files(t *testing.T) {
 				x.append(idempotent(1, 0, int32(i*5), 5, false))
 				x.append(batch(5, 200, ts0+int64(i*10)))
 			}
-			want := x.offsets()
+			for i := range 12 {
+				x.append(idempotent(5, 0, int32(i*5), 5, true))
+				x.end(marker(5, 0, i%3 == 0, 0))
+				x.append(batch(5, 1000, ts0))
+			}
+			want, end := x.offsets(), x.leo()
+			x.log.SetHighWatermark(end)
+			aborted := x.aborted()
+			if len(aborted) != 8 {
+				t.Fatalf("%d aborted transactions", len(aborted))
+			}
 			x.close()
 			for _, n := range must(fileNames(x.fs, x.dir)) {
-				if strings.HasSuffix(n, ".log") || !strings.HasPrefix(n, "0") {
+				if strings.HasSuffix(n, ".log") || !strings.HasPrefix(n, "0") || !ofKind(n) {
 					continue
 				}
 				if damage == nil {
@@ -280,9 +299,12 @@ func TestS059_derived_files(t *testing.T) {
 					x.put(n, damage(slices.Clone(x.file(n))))
 				}
 			}
-			x.open(func(o *Options) { o.Clean = wasClean })
+			x.open(func(o *Options) { o.Clean, o.RecoveryPoint, o.HighWatermark = wasClean, end, end })
 			if got := x.offsets(); !slices.Equal(got, want) {
 				t.Errorf("%s: batches %v, want %v", name, got, want)
+			}
+			if got := x.aborted(); !slices.Equal(got, aborted) {
+				t.Errorf("%s: aborted transactions %v, were %v", name, got, aborted)
 			}
 			v := x.log.View()
 			for i := range 40 {
@@ -470,12 +492,16 @@ func TestRecoveryEndsAtABatchThatDoesNotFollow(t *testing.T) {
 	}
 }
 
-// A hole between segments that were never synced is a loss, and ends the log there; in a compacted log it is the
-// cleaner's work, and all stays.
+// A hole between segments that were never synced is a loss, and ends the log there, also in a compacted log; below the
+// cleaner's checkpoint it is the cleaner's work, and all stays.
 func TestHoleBetweenSegments(t *testing.T) {
 	t.Parallel()
-	for cleanup, want := range map[Cleanup]int{CleanupDelete: 2, CleanupCompact: 8, CleanupCompactDelete: 8} {
-		x := newTester(t, Config{SegmentBytes: 350, Cleanup: cleanup}).open()
+	for _, c := range []struct {
+		cleanup   Cleanup
+		cleanedTo int64
+		want      int
+	}{{CleanupDelete, -1, 2}, {CleanupCompact, -1, 2}, {CleanupCompact, 8, 8}, {CleanupCompactDelete, 8, 8}} {
+		x := newTester(t, Config{SegmentBytes: 350, Cleanup: c.cleanup}).open()
 		for range 9 {
 			b := record.NewBuilder(record.BuilderOptions{})
 			if err := b.Append(ts0, []byte("k"), []byte(strings.Repeat("v", 30)), nil); err != nil {
@@ -485,9 +511,9 @@ func TestHoleBetweenSegments(t *testing.T) {
 		}
 		data := x.file(logName(0))
 		x.put(logName(0), data[:len(data)/3*2])
-		x.open(recoverFrom(0))
-		if got := len(x.offsets()); got != want {
-			t.Errorf("cleanup %d: %d batches, want %d", cleanup, got, want)
+		x.open(recoverFrom(0), func(o *Options) { o.CleanedTo = c.cleanedTo })
+		if got := len(x.offsets()); got != c.want {
+			t.Errorf("%+v: %d batches", c, got)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -69,9 +70,11 @@ func (l *Log) newestSnapshot(upTo, hw int64) (p producers, at int64, err error) 
 	return producers{}, -1, nil
 }
 
+// logStartForLoad is the log start as far as it is known while the log is loaded. A snapshot from below it is no use: what
+// would have to be read after it, to know which transactions were decided, is not there.
 func (l *Log) logStartForLoad() int64 {
 	if l.list == nil {
-		return l.o.LogStart
+		return l.loadStart
 	}
 	return l.logStart
 }
@@ -119,7 +122,7 @@ func (l *Log) replaySegment(p *producers, seg *segment, st *segmentState, from, 
 			return nil
 		}
 		if err != nil {
-			return &CorruptError{Dir: l.o.Dir, Segment: logName(seg.base), Offset: pos, Err: err}
+			return l.unreadable(seg, pos, err)
 		}
 		size := b.Length()
 		if b.BaseOffset() >= upTo {
@@ -137,6 +140,15 @@ func (l *Log) replaySegment(p *producers, seg *segment, st *segmentState, from, 
 		}
 		pos += int64(size)
 	}
+}
+
+// unreadable is what a batch header that could not be read says: bytes that are no batch make this log unusable, an
+// error of the disk is the directory's.
+func (l *Log) unreadable(seg *segment, pos int64, err error) error {
+	if !errors.Is(err, errTorn) {
+		return err
+	}
+	return &CorruptError{Dir: l.o.Dir, Segment: logName(seg.base), Offset: seg.base, Err: fmt.Errorf("at position %d: %w", pos, err)}
 }
 
 // checkSnapshots removes snapshots that a crash caught half written.
@@ -201,54 +213,72 @@ func (l *Log) removeSnapshots(matches func(int64) bool) error {
 	return nil
 }
 
-// readTxnIndex reads the transaction index of a segment; a missing one is empty. A part of an entry at the end is an
-// error here: the abort that it told of would be forgotten.
-func (l *Log) readTxnIndex(base int64) ([]txnEntry, error) {
+// readTxnIndex reads the transaction index of a segment; a missing one is empty. rebuild says why it has to be made
+// anew; err is the disk's.
+func (l *Log) readTxnIndex(base int64) (entries []txnEntry, rebuild, err error) {
 	data, err := vfs.ReadFile(l.o.FS, l.path(txnName(base)))
 	if isNotExist(err) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if n := len(data) % txnEntrySize; n > 0 {
-		return nil, fmt.Errorf("%s: %d bytes behind the last entry", txnName(base), n)
-	}
-	return parseTxnIndex(data, base)
+	entries, rebuild = parseTxnIndex(data, base)
+	return entries, rebuild, nil
 }
 
-// readIndexes loads the offset and time index of a segment. An error says that they have to be rebuilt.
-func (l *Log) readIndexes(base int64, st *segmentState) error {
+// readIndexes loads the offset and time index of a segment. rebuild says why they have to be made anew; err is the
+// disk's.
+func (l *Log) readIndexes(base int64, st *segmentState) (rebuild, err error) {
 	data, err := vfs.ReadFile(l.o.FS, l.path(indexName(base)))
 	if err != nil {
-		return err
+		return missing(err)
 	}
-	if st.offsets.entries, err = parseOffsetIndex(data, st.size); err != nil {
-		return err
+	if st.offsets.entries, rebuild = parseOffsetIndex(data, st.size); rebuild != nil {
+		return rebuild, nil
 	}
 	if data, err = vfs.ReadFile(l.o.FS, l.path(timeName(base))); err != nil {
-		return err
+		return missing(err)
 	}
-	if st.times.entries, err = parseTimeIndex(data); err != nil {
-		return err
+	if st.times.entries, rebuild = parseTimeIndex(data); rebuild != nil {
+		return rebuild, nil
+	}
+	if len(st.times.entries) == 0 && st.size > 0 {
+		// Rightly so only where no record has a timestamp, or where none was due an entry yet: the headers tell.
+		return fmt.Errorf("%s: %w", timeName(base), errNoTimes), nil
 	}
 	if n := len(st.times.entries); n > 0 {
 		e := st.times.entries[n-1]
 		st.largest = timestampOffset{e.timestamp, base + int64(e.rel)}
 	}
-	return nil
+	return nil, nil
 }
 
-// saveIndexes writes the index files of a segment that is not the last one.
-func (l *Log) saveIndexes(base int64, st *segmentState) error {
-	if err := vfs.ReplaceFile(l.o.FS, l.path(indexName(base)), formatOffsetEntries(st.offsets.entries)); err != nil {
-		return err
+// missing says of an error of opening a file whether the file has to be made anew, or the disk has failed.
+func missing(err error) (rebuild, failed error) {
+	if isNotExist(err) {
+		return err, nil
 	}
-	if err := vfs.ReplaceFile(l.o.FS, l.path(timeName(base)), formatTimeEntries(st.times.entries)); err != nil {
-		return err
+	return nil, err
+}
+
+// saveIndexes writes the index files of a segment that is not the last one. Those of a segment that no recovery will
+// look at again are synced, and the offset index comes last: it is missed when it is not there, and then all are made
+// anew, but a transaction index that is not there may be rightly so.
+func (l *Log) saveIndexes(base int64, st *segmentState, sync bool) error {
+	replace := vfs.ReplaceFile
+	if sync {
+		replace = vfs.ReplaceFileSynced
 	}
 	if len(st.txns) == 0 {
-		return removeIfExists(l.o.FS, l.path(txnName(base)))
+		if err := removeIfExists(l.o.FS, l.path(txnName(base))); err != nil {
+			return err
+		}
+	} else if err := replace(l.o.FS, l.path(txnName(base)), formatTxnEntries(st.txns)); err != nil {
+		return err
 	}
-	return vfs.ReplaceFile(l.o.FS, l.path(txnName(base)), formatTxnEntries(st.txns))
+	if err := replace(l.o.FS, l.path(timeName(base)), formatTimeEntries(st.times.entries)); err != nil {
+		return err
+	}
+	return replace(l.o.FS, l.path(indexName(base)), formatOffsetEntries(st.offsets.entries))
 }

@@ -44,7 +44,7 @@ func (l *Log) moveLogStart(offset int64, reason string) {
 // LogStartToSave is the log start, when it must be kept in log-start-offset-checkpoint: no segment's name tells it.
 func (l *Log) LogStartToSave() (int64, bool) {
 	v := l.cur.Load()
-	return v.LogStartOffset, v.LogStartOffset > v.firstBase
+	return v.LogStartOffset, v.LogStartOffset > v.firstBase || l.retiring.Load()
 }
 
 // Retain deletes the oldest segments that lie below the log start, are too much (retention.bytes) or too old
@@ -149,11 +149,14 @@ func (l *Log) deleteOldest(n int, cause string) error {
 	if newStart > l.logStart {
 		l.moveLogStart(newStart, cause)
 	}
+	// Until the names are gone for good the log start must stay in the checkpoint: they may come back with a crash.
+	l.retiring.Store(true)
 	l.setSegments(slices.Clone(l.list.segs[n:]))
 	l.publish()
 	if err := l.retireSegments(gone, false); err != nil {
 		return l.offlineUnlessTyped("delete segments", err)
 	}
+	l.retiring.Store(false)
 	// On a full disk the files go all the same; the checkpoint's old head is cut at the next start, too.
 	_ = l.persistEpochs()
 	l.event(event)

@@ -211,6 +211,8 @@ func (l *Log) seal() (segmentState, error) {
 			// A missing index is rebuilt at the next start; a half-written one might not be noticed.
 			_ = removeIfExists(l.o.FS, l.path(name))
 		}
+		// Should the next segment not come to be, this one goes on, and its files are to be written whole.
+		l.activeMeta.offsetsWritten, l.activeMeta.timesWritten, l.activeMeta.txnsWritten = -1, -1, -1
 		return l.active, nil
 	}
 	return l.compactIndexes(l.path(indexName(seg.base)), l.path(timeName(seg.base)), l.active), nil

@@ -2,6 +2,7 @@ package log
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sort"
 
@@ -74,13 +75,20 @@ func formatTimeEntries(entries []timeEntry) []byte {
 	return b
 }
 
-// parseTimeIndex reads a whole time index file; zeros at its end are dropped.
+// errZeroTail says that an index ends in zeros: what stood there is lost, or room was made for it.
+var errZeroTail = errors.New("zeros at the end")
+
+// errNoTimes says that the time index of a segment with batches has no entry.
+var errNoTimes = errors.New("is empty")
+
+// parseTimeIndex reads a whole time index file. One that ends in zeros is an error: its last entry tells of the latest
+// record.
 func parseTimeIndex(data []byte) ([]timeEntry, error) {
 	if len(data)%timeEntrySize != 0 {
 		return nil, fmt.Errorf("%d bytes are not a multiple of %d", len(data), timeEntrySize)
 	}
-	for len(data) > 0 && parseTimeEntry(data[len(data)-timeEntrySize:]) == (timeEntry{}) {
-		data = data[:len(data)-timeEntrySize]
+	if len(data) > 0 && parseTimeEntry(data[len(data)-timeEntrySize:]) == (timeEntry{}) {
+		return nil, errZeroTail
 	}
 	entries := make([]timeEntry, 0, len(data)/timeEntrySize)
 	last := timeEntry{-1, 0}

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -41,8 +42,16 @@ func (l *Log) TruncateTo(offset int64, reason string) error {
 }
 
 func (l *Log) offlineUnlessTyped(op string, err error) error {
-	switch err.(type) {
-	case *StorageError, *CorruptError:
+	var se *StorageError
+	var ce *CorruptError
+	switch {
+	case errors.As(err, &se):
+		return err
+	case errors.As(err, &ce):
+		if l.failed == nil {
+			l.fail(ce)
+			l.event(Event{Kind: EventOffline, From: l.leo, To: l.leo, Cause: ce.Error()})
+		}
 		return err
 	}
 	return l.offline(op, err)
@@ -223,11 +232,11 @@ func (l *Log) afterCut() error {
 		l.indexTrouble(err)
 	}
 	l.publish()
-	return l.savePositionsDue()
+	return ifNotFull(l.savePositionsDue())
 }
 
 // savePositionsDue makes a lowered recovery point or a raised log start durable, if one has not been yet. Nothing is
-// appended before that has succeeded.
+// appended before that has succeeded: a truncation on a full disk may leave it to the next append.
 func (l *Log) savePositionsDue() error {
 	if !l.positionsUnsaved {
 		return nil
@@ -291,5 +300,5 @@ func (l *Log) dropAll(offset int64) error {
 	}
 	l.publish()
 	l.positionsUnsaved = true
-	return l.savePositionsDue()
+	return ifNotFull(l.savePositionsDue())
 }

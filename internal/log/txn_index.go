@@ -26,8 +26,12 @@ func formatTxnEntries(entries []txnEntry) []byte {
 	return b
 }
 
-// parseTxnIndex reads a whole transaction index of the segment at base. A partial entry at the end is ignored.
+// parseTxnIndex reads a whole transaction index of the segment at base. What only damage can leave is an error: a
+// part of an entry, transactions that end before they begin.
 func parseTxnIndex(data []byte, base int64) ([]txnEntry, error) {
+	if len(data)%txnEntrySize != 0 {
+		return nil, fmt.Errorf("%d bytes are not a multiple of %d", len(data), txnEntrySize)
+	}
 	entries := make([]txnEntry, 0, len(data)/txnEntrySize)
 	for last := base - 1; len(data) >= txnEntrySize; data = data[txnEntrySize:] {
 		if data[0] != 0 {

@@ -53,7 +53,7 @@ func (d *loader) restoreTxnIndexes() error {
 		if len(st.txns) > 0 {
 			l.event(Event{Kind: EventRebuilt, From: seg.base, To: st.end, Cause: txnName(seg.base) + ": lost"})
 		}
-		if err := vfs.ReplaceFile(l.o.FS, l.path(txnName(seg.base)), formatTxnEntries(st.txns)); err != nil && !IsFull(err) {
+		if err := vfs.ReplaceFileSynced(l.o.FS, l.path(txnName(seg.base)), formatTxnEntries(st.txns)); err != nil && !IsFull(err) {
 			return err
 		}
 	}
@@ -86,7 +86,7 @@ func (d *loader) lostTxnIndexes() ([]int, error) {
 	var lost []int
 	for i := range loaded {
 		seg, st := d.segs[i], &d.states[i]
-		if st.size == 0 || len(st.txns) > 0 || has[txnName(seg.base)] {
+		if d.belowStart(i) || st.size == 0 || len(st.txns) > 0 || has[txnName(seg.base)] {
 			continue
 		}
 		if data, err := vfs.ReadFile(l.o.FS, l.path(snapshotName(st.end))); err == nil {

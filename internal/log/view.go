@@ -2,6 +2,7 @@ package log
 
 import (
 	"fmt"
+	"io"
 	"sync/atomic"
 
 	"github.com/stelelog/stele/internal/epoch"
@@ -144,10 +145,33 @@ type segmentState struct {
 type segment struct {
 	base int64
 	file vfs.File
+	// lent is file as readers outside get it.
+	lent vfs.File
 	refs atomic.Int64
 	// sealed is the state of a segment that is not the last one; set before the list that has it in such a place
 	// is published.
 	sealed segmentState
+}
+
+// lentFile is a segment's file in the hands of whoever sends it to a client: that it cannot be read any more is the
+// directory's matter.
+type lentFile struct {
+	vfs.File
+	l *Log
+}
+
+// ReadAt reports an error of the disk before it returns it.
+func (f lentFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.File.ReadAt(p, off)
+	if err != nil && err != io.EOF {
+		f.ReadFailed(err)
+	}
+	return n, err
+}
+
+// ReadFailed takes the log's directory offline: the file was read past ReadAt, and the disk failed.
+func (f lentFile) ReadFailed(err error) {
+	f.l.readFailed(&StorageError{Dir: f.l.logDir, Op: "read", Err: err, Offline: true})
 }
 
 func (s *segment) release() {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -58,9 +59,32 @@ type Rule struct {
 	Before func()
 }
 
+// Operation is one operation on a file system, before it is done.
+type Operation struct {
+	Kind OpKind
+	// Name is the file's, or the directory's; To is the new name of a rename.
+	Name, To string
+	// Bytes is how many a write would put down.
+	Bytes int
+}
+
+func (o Operation) String() string {
+	if o.To != "" {
+		return fmt.Sprintf("%s %s to %s", o.Kind, o.Name, filepath.Base(o.To))
+	}
+	return fmt.Sprintf("%s %s", o.Kind, o.Name)
+}
+
+// Failure is how an operation ends that is not to be done, or, a write, to be done in part.
+type Failure struct {
+	Err   error
+	Short int // how many bytes a write puts down all the same
+}
+
 // Fault is a file system that fails on purpose. Rules may be added and cleared at any time, from any goroutine.
 type Fault struct {
 	inner FS
+	watch func(Operation) *Failure
 	mu    sync.Mutex
 	rules []*faultRule
 	trace []string
@@ -89,6 +113,10 @@ func (f *Fault) Add(r Rule) {
 	defer f.mu.Unlock()
 	f.rules = append(f.rules, &faultRule{Rule: r})
 }
+
+// Watch has fn see every operation, also those that change nothing, before rules do; what it returns ends the operation,
+// unless that is nil. It must be called before the file system is used; fn is called on any goroutine that uses it.
+func (f *Fault) Watch(fn func(Operation) *Failure) { f.watch = fn }
 
 // Clear drops all rules.
 func (f *Fault) Clear() {
@@ -120,6 +148,19 @@ func (f *Fault) Changes() int {
 
 // check says whether the operation is to fail, and after how many bytes.
 func (f *Fault) check(kind OpKind, names ...string) (short int, err error) {
+	return f.checkBytes(kind, 0, names...)
+}
+
+func (f *Fault) checkBytes(kind OpKind, bytes int, names ...string) (short int, err error) {
+	if f.watch != nil {
+		op := Operation{Kind: kind, Name: names[0], Bytes: bytes}
+		if len(names) > 1 {
+			op.To = names[1]
+		}
+		if failure := f.watch(op); failure != nil {
+			return failure.Short, &os.PathError{Op: kind.String(), Path: names[0], Err: failure.Err}
+		}
+	}
 	f.mu.Lock()
 	if kind.changes() {
 		f.count++
@@ -291,7 +332,7 @@ func (f *faultFile) ReadAt(p []byte, off int64) (int, error) {
 }
 
 func (f *faultFile) WriteAt(p []byte, off int64) (int, error) {
-	short, err := f.fs.check(OpWrite, f.name)
+	short, err := f.fs.checkBytes(OpWrite, len(p), f.name)
 	if err == nil {
 		return f.File.WriteAt(p, off)
 	}
@@ -314,6 +355,13 @@ func (f *faultFile) Sync() error {
 		return err
 	}
 	return f.File.Sync()
+}
+
+func (f *faultFile) Size() (int64, error) {
+	if _, err := f.fs.check(OpStat, f.name); err != nil {
+		return 0, err
+	}
+	return f.File.Size()
 }
 
 // OSFile lends nothing: a read that goes around this wrapper could not be made to fail.

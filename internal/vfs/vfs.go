@@ -105,8 +105,18 @@ func WriteFileAtomic(fsys FS, name string, data []byte) error {
 // ReplaceFile is WriteFileAtomic without what it takes to survive a loss of power, for files that are rebuilt: after one
 // name may hold the old content, the new one, or a part of it. A killed process leaves the old or the new, whole.
 func ReplaceFile(fsys FS, name string, data []byte) error {
+	return replaceFile(fsys, name, data, false)
+}
+
+// ReplaceFileSynced is WriteFileAtomic without the sync of the directory: after a loss of power name holds the old
+// content or the new one, whole.
+func ReplaceFileSynced(fsys FS, name string, data []byte) error {
+	return replaceFile(fsys, name, data, true)
+}
+
+func replaceFile(fsys FS, name string, data []byte, sync bool) error {
 	tmp := name + ".tmp"
-	if err := writeWhole(fsys, tmp, data, false); err != nil {
+	if err := writeWhole(fsys, tmp, data, sync); err != nil {
 		_ = fsys.Remove(tmp)
 		return err
 	}
