@@ -331,6 +331,7 @@ func (l *Log) nextBase(b *batchInfo) int64 {
 func (l *Log) afterFailure(published int64, err error) error {
 	if c := l.epochs.TruncateFromEnd(l.leo + 1); !c.Equal(l.epochs) {
 		l.epochs, l.epochsStale = c, true
+		published = -1 // a roll has shown them
 	}
 	if l.leo != published {
 		l.publish()

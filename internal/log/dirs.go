@@ -209,6 +209,12 @@ func (d *Dirs) readDir(ld *logDir) error {
 		}
 	case !isNotExist(err):
 		return err
+	default:
+		// A killed process may have renamed checkpoints and not synced that: what is read here must not be undone by a loss
+		// of power.
+		if err := d.o.FS.SyncDir(ld.path); err != nil {
+			return err
+		}
 	}
 	for _, c := range ld.checkpoints() {
 		got, err := readCheckpoint(d.o.FS, filepath.Join(ld.path, c.name), d.o.Now(), func(err error) {

@@ -38,11 +38,11 @@ func (l *Log) snapshotOffsets() ([]int64, error) {
 
 // newestSnapshot is the producer state at the newest usable snapshot at or below upTo. Damaged ones are removed. A
 // snapshot does not tell which transactions were decided above the high watermark, so one that lies above it will
-// not do when there have been transactions.
-func (l *Log) newestSnapshot(upTo, hw int64) (p producers, at int64, err error) {
+// not do when there have been transactions: it is in above, so that they can be compared.
+func (l *Log) newestSnapshot(upTo, hw int64) (p producers, at int64, above *producers, err error) {
 	offsets, err := l.snapshotOffsets()
 	if err != nil {
-		return producers{}, 0, err
+		return producers{}, 0, nil, err
 	}
 	for _, o := range slices.Backward(offsets) {
 		if o > upTo || o < l.logStartForLoad() {
@@ -50,24 +50,27 @@ func (l *Log) newestSnapshot(upTo, hw int64) (p producers, at int64, err error) 
 		}
 		data, err := vfs.ReadFile(l.o.FS, l.path(snapshotName(o)))
 		if err != nil {
-			return producers{}, 0, err
+			return producers{}, 0, nil, err
 		}
 		p, err := parseSnapshot(data)
 		if err == nil && o > hw && p.seenMarkers() {
+			if above == nil {
+				above = &p
+			}
 			continue
 		}
 		if err == nil {
-			return p, o, nil
+			return p, o, above, nil
 		}
 		l.event(Event{Kind: EventRebuilt, From: o, To: upTo, Cause: snapshotName(o) + ": " + err.Error()})
 		if err := removeIfExists(l.o.FS, l.path(snapshotName(o))); err != nil {
-			return producers{}, 0, err
+			return producers{}, 0, nil, err
 		}
 		if l.snapshotAt == o {
 			l.snapshotAt = -1
 		}
 	}
-	return producers{}, -1, nil
+	return producers{}, -1, above, nil
 }
 
 // logStartForLoad is the log start as far as it is known while the log is loaded. A snapshot from below it is no use: what
@@ -82,10 +85,11 @@ func (l *Log) logStartForLoad() int64 {
 // replayProducers computes the producer state at upTo, with the transactions that were decided from hw on. Without a
 // snapshot it reads all batch headers.
 func (l *Log) replayProducers(segs []*segment, state func(int) *segmentState, upTo, hw int64) (producers, error) {
-	p, from, err := l.newestSnapshot(upTo, hw)
+	p, from, above, err := l.newestSnapshot(upTo, hw)
 	if err != nil {
 		return p, err
 	}
+	known := slices.Clone(p.open)
 	from = max(from, l.logStartForLoad()) // what lies below may not even be on disk
 	// How long ago a producer was last heard of is not known: it counts from now, so that a restart never makes a
 	// retry look new.
@@ -102,7 +106,25 @@ func (l *Log) replayProducers(segs []*segment, state func(int) *segmentState, up
 			return p, err
 		}
 	}
+	if above != nil {
+		p.forgetDecided(known, above)
+	}
 	return p, nil
+}
+
+// forgetDecided closes those transactions of known, which an older snapshot had open, that a newer one has not: the marker
+// that ended them was compacted away, with the data.
+func (p *producers) forgetDecided(known []openTxn, newer *producers) {
+	for _, t := range known {
+		st := p.byID[t.producerID]
+		if st == nil || st.txnFirstOffset != t.first {
+			continue
+		}
+		if later := newer.byID[t.producerID]; later == nil || later.txnFirstOffset != t.first {
+			st.txnFirstOffset = -1
+			p.removeOpen(t.first)
+		}
+	}
 }
 
 // replaySegment feeds the segment's batches in [from, upTo) to p. aborted hears of the transactions that end by abort.

@@ -78,7 +78,7 @@ func (d *loader) lostTxnIndexes() ([]int, error) {
 	if !transactional {
 		// Most logs end here, and have one snapshot read, which is read for the producers too.
 		end := d.states[loaded-1].end
-		p, at, err := l.newestSnapshot(end, end)
+		p, at, _, err := l.newestSnapshot(end, end)
 		if err != nil || at >= 0 && !p.seenMarkers() {
 			return nil, err
 		}

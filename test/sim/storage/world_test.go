@@ -327,7 +327,7 @@ func (w *world) append(p *part, b record.Batch, e entry, n int, o log.AppendOpti
 		}
 		l.SetHighWatermark(p.end)
 	case l.Err() == nil:
-		if errors.Is(err, log.ErrOutOfOrderSequence) && !p.hasDataOf(e.pid) {
+		if errors.Is(err, log.ErrOutOfOrderSequence) && (p.compacts() || !p.hasDataOf(e.pid)) {
 			// As in Kafka: what is known of the producer is a marker, its data was deleted.
 			p.entries, p.nextSeq[e.pid] = p.entries[:len(p.entries)-1], 0
 			return nil
