@@ -651,9 +651,11 @@ func (w *world) retry(p *part) error {
 	if !ok || p.compacts() {
 		return nil
 	}
+	v := l.View()
+	defer v.Release()
 	for i := len(p.entries) - 1; i >= 0; i-- {
 		e := p.entries[i]
-		if e.pid < 0 || e.marker || e.txn || e.base < p.logStart {
+		if e.pid < 0 || e.marker || e.txn || e.base < v.LogStartOffset {
 			continue
 		}
 		b := record.NewBuilder(record.BuilderOptions{Producer: &record.Producer{ID: e.pid, BaseSequence: e.seq}})
