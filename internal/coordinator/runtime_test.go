@@ -349,3 +349,35 @@ func TestWritesLargerThanABatch(t *testing.T) {
 		}
 	})
 }
+
+// A coordinator that has just been elected does not answer before its partition's high watermark has passed what it loaded:
+// what a read shows as committed never goes back behind what the coordinator before has shown.
+func TestB128_a_new_coordinator_never_reads_behind_the_old(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newMemoryPartition()
+		r := newTestRuntime(p)
+		synctest.Wait()
+		if reply, err := r.OffsetCommit(t.Context(), commitOf("g", 0, 5, 3)); err != nil || commitError(reply) != nil {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		if reply, err := r.OffsetCommit(t.Context(), commitOf("g", 0, 6, 3)); err != nil || commitError(reply) != nil {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		r.Close()
+		// The next leader was a follower: it has the second commit, and learns the high watermark one fetch later.
+		p.mu.Lock()
+		p.held, p.hw = true, p.hw-1
+		p.mu.Unlock()
+		r = newTestRuntime(p)
+		defer r.Close()
+		synctest.Wait()
+		if reply, err := r.OffsetFetch(t.Context(), fetchOf("g"), false); !errors.Is(err, ErrLoading) && (err != nil || !errors.Is(reply.Err, ErrLoading)) {
+			t.Errorf("before its high watermark is known: %+v, %v", reply, err)
+		}
+		p.release()
+		synctest.Wait()
+		if reply, err := r.OffsetFetch(t.Context(), fetchOf("g"), false); err != nil || reply.Err != nil || reply.Topics[0].Partitions[0].Offset != 6 {
+			t.Errorf("afterwards: %+v, %v", reply, err)
+		}
+	})
+}

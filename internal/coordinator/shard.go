@@ -149,6 +149,9 @@ func (r *runner) run(ctx context.Context) {
 			}
 			return // what is still queued finds the shard ended
 		}
+		if !r.replicated(ctx) {
+			return
+		}
 		r.setStatus(active)
 		// From here on deletions of topics are told. Those that came earlier show in the metadata.
 		if gone := r.gone(stored); len(gone) > 0 {
@@ -202,6 +205,21 @@ func (r *runner) load(ctx context.Context) (storedTopics, error) {
 	}
 	r.logger.Log(ctx, level, "coordinator shard loaded", "leader_epoch", r.epoch, "records", records, "end_offset", end, "took", r.now().Sub(start))
 	return stored, nil
+}
+
+// replicated waits until the high watermark has passed all that was loaded. A leader that was just elected knows it only
+// once its followers have fetched: until then a read of what counts as committed could go back behind one that the leader
+// before has answered. It reports false when the leadership ends.
+func (r *runner) replicated(ctx context.Context) bool {
+	for r.partition.HighWatermark() < r.end {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-r.wake:
+		}
+	}
+	r.shard.Committed(r.end)
+	return true
 }
 
 // storedTopics are the topics that a log holds offsets of, with the ids that the

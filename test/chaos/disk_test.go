@@ -129,7 +129,7 @@ func TestFullDisk(t *testing.T) {
 	n.data = filepath.Join(disk, "data")
 	n.start()
 	n.mustAck("probe", "probe-start")
-	createTopics(t, n, 2, "logs", "ballast")
+	createTopics(t, n, 2, 1, "logs", "ballast")
 	ledger := newLedger()
 	judge := newJudge(t, n, ledger, "logs")
 	f := &filler{t: t, n: n, ledger: ledger}
@@ -198,7 +198,7 @@ func TestFullDiskUnderClients(t *testing.T) {
 	n.start()
 	n.mustAck("probe", "probe-start")
 	topics := []string{"orders", "clicks", "sensors"}
-	createTopics(t, n, 4, topics...)
+	createTopics(t, n, 4, 1, topics...)
 	random, ledger := source(t), newLedger()
 	judge := newJudge(t, n, ledger, topics...)
 	load := startLoad(n, ledger, topics)

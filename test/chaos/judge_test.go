@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -87,11 +89,11 @@ func (j *judge) leaderEpochs(ctx context.Context, admin *kadm.Client) (wrong []s
 
 // read brings the logs up to what the broker has now.
 func (j *judge) read(ctx context.Context, admin *kadm.Client, whole bool) (wrong []string) {
-	starts, err := admin.ListStartOffsets(ctx, j.topics...)
+	starts, err := listed(ctx, j.topics, admin.ListStartOffsets)
 	if err != nil {
 		return []string{"log start offsets: " + err.Error()}
 	}
-	ends, err := admin.ListCommittedOffsets(ctx, j.topics...)
+	ends, err := listed(ctx, j.topics, admin.ListCommittedOffsets)
 	if err != nil {
 		return []string{"end offsets: " + err.Error()}
 	}
@@ -155,6 +157,26 @@ func (j *judge) read(ctx context.Context, admin *kadm.Client, whole bool) (wrong
 		}
 	}
 	return wrong
+}
+
+// listed asks for offsets until nothing retriable is wrong: a leader that was just elected does not know its high watermark
+// yet, and one that was just killed may still be named.
+func listed(ctx context.Context, topics []string, list func(context.Context, ...string) (kadm.ListedOffsets, error)) (kadm.ListedOffsets, error) {
+	for {
+		offsets, err := list(ctx, topics...)
+		if err == nil {
+			err = offsets.Error()
+		}
+		var answered *kerr.Error
+		if err == nil || errors.As(err, &answered) && !answered.Retriable {
+			return offsets, err
+		}
+		select {
+		case <-ctx.Done():
+			return offsets, err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // add notes a record; one that was read before must be the same.

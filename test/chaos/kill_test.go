@@ -51,7 +51,7 @@ func TestKillLoop(t *testing.T) {
 	n.start()
 	n.mustAck("probe", "probe-start")
 	topics := []string{"orders", "clicks", "sensors"}
-	createTopics(t, n, 4, topics...)
+	createTopics(t, n, 4, 1, topics...)
 	judge := newJudge(t, n, ledger, append([]string{"probe"}, topics...)...)
 	load := startLoad(n, ledger, topics)
 	t.Cleanup(load.cancel)

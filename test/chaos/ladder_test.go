@@ -138,7 +138,7 @@ func TestE072_disk_ladder(t *testing.T) {
 	n.settings = append(n.settings, "log.dirs="+full+","+roomy, "metadata.log.dir="+full)
 	n.start()
 	n.mustAck("probe", "probe-start")
-	createTopics(t, n, 2, "logs", "ballast", "short")
+	createTopics(t, n, 2, 1, "logs", "ballast", "short")
 	// Two partitions of each topic: one in each directory.
 	at := func(topic, dir string) int32 {
 		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -297,7 +297,7 @@ func TestSoftLimitSlowsProducers(t *testing.T) {
 	n.data = filepath.Join(disk, "data")
 	n.start()
 	n.mustAck("probe", "probe-start")
-	createTopics(t, n, 1, "logs")
+	createTopics(t, n, 1, 1, "logs")
 	c := n.client(kgo.ProducerBatchMaxBytes(100<<10), kgo.DefaultProduceTopic("logs"), kgo.MaxBufferedRecords(50))
 	write := func(d time.Duration) (bytes int64) {
 		ctx, cancel := context.WithTimeout(context.Background(), d)

@@ -194,13 +194,13 @@ func (o *load) churn(c *kgo.Client) {
 }
 
 // createTopics creates the topics of the load with segments small enough to roll under it.
-func createTopics(t *testing.T, n *node, partitions int32, topics ...string) {
+func createTopics(t *testing.T, n *node, partitions int32, replicas int16, topics ...string) {
 	t.Helper()
 	small := "131072"
 	admin := kadm.NewClient(n.client())
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	resp, err := admin.CreateTopics(ctx, partitions, 1, map[string]*string{"internal.segment.bytes": &small}, topics...)
+	resp, err := admin.CreateTopics(ctx, partitions, replicas, map[string]*string{"internal.segment.bytes": &small}, topics...)
 	if err == nil {
 		err = resp.Error()
 	}

@@ -26,6 +26,7 @@ type node struct {
 	data     string
 	port     int
 	settings []string
+	seeds    []string // where clients begin, if not at this node alone
 
 	starts int
 	cmd    *exec.Cmd
@@ -52,7 +53,13 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-func (n *node) addr() string    { return fmt.Sprintf("127.0.0.1:%d", n.port) }
+func (n *node) addr() string { return fmt.Sprintf("127.0.0.1:%d", n.port) }
+func (n *node) bootstrap() []string {
+	if len(n.seeds) > 0 {
+		return n.seeds
+	}
+	return []string{n.addr()}
+}
 func (n *node) pid() int        { return n.cmd.Process.Pid }
 func (n *node) logFile() string { return filepath.Join(n.dir, fmt.Sprintf("stele-%d.log", n.starts)) }
 
@@ -107,6 +114,9 @@ func (n *node) mustRun() {
 
 // log is the end of what the last process said.
 func (n *node) log() string {
+	if n.cmd == nil {
+		return "(see the logs of the cluster's nodes)"
+	}
 	text, err := os.ReadFile(n.logFile())
 	if err != nil {
 		return err.Error()
@@ -158,7 +168,7 @@ func (n *node) mustAck(topic, key string) (time.Time, int64) {
 func (n *node) client(options ...kgo.Opt) *kgo.Client {
 	n.t.Helper()
 	c, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(n.addr()), kgo.RetryBackoffFn(func(int) time.Duration { return 25 * time.Millisecond }),
+		kgo.SeedBrokers(n.bootstrap()...), kgo.RetryBackoffFn(func(int) time.Duration { return 25 * time.Millisecond }),
 		kgo.AlwaysRetryEOF(), kgo.MetadataMinAge(50 * time.Millisecond), kgo.MetadataMaxAge(2 * time.Second),
 	}, options...)...)
 	if err != nil {
