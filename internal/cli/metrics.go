@@ -120,6 +120,8 @@ var (
 	metricDirLeft        = nodeMetrics.Gauge("stele_log_dir_seconds_to_full", "Forecast of when clients' writes will be refused at that pace; absent when the volume does not fill.", "")
 	metricDirRefused     = nodeMetrics.Counter("stele_log_dir_refused_writes_total", "Batches of clients that were refused because a log directory was down to its reserve.", "")
 	metricDirThrottled   = nodeMetrics.Counter("stele_log_dir_throttle_seconds_total", "Time that producers were told to wait because a log directory was nearly full.", "")
+	metricOpenFiles      = nodeMetrics.Gauge("stele_log_open_files", "Files of segments that are open (log.max.open.files).", "")
+	metricFilesOpened    = nodeMetrics.Counter("stele_log_files_opened_total", "Files of segments that were opened; a high rate says that log.max.open.files is too low for what is used at once.", "")
 	metricLogBytes       = nodeMetrics.Gauge("stele_log_bytes", "Bytes of all segments in a log directory.", "kafka.log:type=Log,name=Size, summed up")
 	metricCleanerPasses  = nodeMetrics.Counter("stele_cleaner_passes_total", "Logs that were compacted.", "kafka.log:type=LogCleaner,name=cleaner-recopy-percent and the like")
 	metricCleanerBytes   = nodeMetrics.Counter("stele_cleaner_bytes_total", "Bytes of segments before and after.", "")
@@ -313,6 +315,9 @@ func (n *node) collectDirs(s telemetry.Sink) {
 		s.Value(metricDirRefused, float64(r.Refused), "dir", r.Path)
 		s.Value(metricDirThrottled, r.Throttled.Seconds(), "dir", r.Path)
 	}
+	files := n.dirs.Handles()
+	s.Value(metricOpenFiles, float64(files.Open))
+	s.Value(metricFilesOpened, float64(files.Opened))
 	sizes := map[string]int64{}
 	for _, l := range n.dirs.Logs() {
 		if dir, ok := n.dirs.DirOf(log.TopicPartition{Topic: l.Topic(), Partition: l.Partition()}); ok {

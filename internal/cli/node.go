@@ -135,7 +135,7 @@ func (n *node) listen() error {
 	opts := server.Options{
 		Logger: n.logger, ClusterID: n.plan.ClusterID, NodeID: n.id, Features: n.features, Authorizer: n.authorizer,
 		MaxRequest: n.config.Int("socket.request.max.bytes"), RequestMemory: n.config.Long("queued.max.request.bytes"),
-		MaxIdle: n.config.Duration("connections.max.idle.ms"), WriteTimeout: writeTimeout(n.config.Duration("connections.max.idle.ms")), MaxConnections: orNever(n.config.Int("max.connections")),
+		MaxIdle: n.config.Duration("connections.max.idle.ms"), WriteTimeout: writeTimeout(n.config.Duration("connections.max.idle.ms")), MaxConnections: maxConnections(orNever(n.config.Int("max.connections")), n.config.Int("log.max.open.files"), handleLimit()),
 		MaxConnectionsPerIP: orNever(n.config.Int("max.connections.per.ip")), MaxConnectionsPerIPOverrides: overrides,
 	}
 	if n.config.HasRole("broker") {
@@ -180,9 +180,10 @@ func (n *node) listen() error {
 func (n *node) openDirectories() error {
 	dirs, err := log.OpenDirs(log.DirsOptions{
 		FS: n.fs, Paths: n.config.LogDirs(), RecoveryThreads: n.config.Int("num.recovery.threads.per.data.dir"), Logger: n.logger,
-		OnEvent:   func(e log.Event) { n.replicaEvents().LogEvent(e) },
-		OnOffline: func(dir string, cause error) { n.directoryOffline(dir, cause) },
-		Limits:    log.RoomLimits{Soft: n.config.Long("log.dir.soft.limit.bytes"), Reserve: n.config.Long("log.dir.reserve.bytes")},
+		OnEvent:      func(e log.Event) { n.replicaEvents().LogEvent(e) },
+		OnOffline:    func(dir string, cause error) { n.directoryOffline(dir, cause) },
+		MaxOpenFiles: maxOpenFiles(n.config.Int("log.max.open.files"), handleLimit()),
+		Limits:       log.RoomLimits{Soft: n.config.Long("log.dir.soft.limit.bytes"), Reserve: n.config.Long("log.dir.reserve.bytes")},
 	})
 	if err != nil {
 		n.plan.RemoveMissing(n.fs)

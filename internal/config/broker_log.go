@@ -30,6 +30,7 @@ var logDefs = []Def{
 	{Name: "log.initial.task.delay.ms", Type: Long, Default: new("30000"), Check: atLeast(0), Internal: true, Doc: "Time from start to the first run of periodic work on logs."},
 	{Name: "log.local.retention.bytes", Type: Long, Default: new("-2"), Check: atLeast(-2), Scope: ClusterWide, Doc: "Default of the topic setting local.retention.bytes."},
 	{Name: "log.local.retention.ms", Type: Long, Default: new("-2"), Check: atLeast(-2), Scope: ClusterWide, Doc: "Default of the topic setting local.retention.ms."},
+	{Name: "log.max.open.files", Type: Int, Default: new("-1"), Check: atLeast(-1), Doc: "Stele's own: files of segments that are open at once; more are opened and closed as they are used. -1: a quarter of the file handles that the process may have, at most 16384; 0: no limit."},
 	{Name: "log.message.timestamp.after.max.ms", Type: Long, Default: new("3600000"), Check: atLeast(0), Scope: ClusterWide, Doc: "Default of the topic setting message.timestamp.after.max.ms."},
 	{Name: "log.message.timestamp.before.max.ms", Type: Long, Default: new(maxLong), Check: atLeast(0), Scope: ClusterWide, Doc: "Default of the topic setting message.timestamp.before.max.ms."},
 	{Name: "log.message.timestamp.type", Type: String, Default: new("CreateTime"), Check: oneOf("CreateTime", "LogAppendTime"), Scope: ClusterWide, Doc: "Default of the topic setting message.timestamp.type."},

@@ -65,7 +65,7 @@ func TestB105_every_kafka_setting_is_known(t *testing.T) {
 		{"DescribeConfigs-topic-v4.json", layers.DescribeTopic(nil), nil},
 		{"DescribeConfigs-group-v4.json", layers.DescribeGroup(nil), nil},
 		{"DescribeConfigs-client-metrics-v4.json", DescribeClientMetrics(nil), nil},
-		{"DescribeConfigs-broker-v4.json", layers.DescribeBroker(), []string{"http.listen", "cluster.id", "metrics.max.topics", "producer.id.max.count", "log.dir.reserve.bytes", "log.dir.soft.limit.bytes", "group.coordinator.max.bytes", "max.incremental.fetch.session.cache.bytes"}},
+		{"DescribeConfigs-broker-v4.json", layers.DescribeBroker(), []string{"http.listen", "cluster.id", "metrics.max.topics", "producer.id.max.count", "log.dir.reserve.bytes", "log.max.open.files", "log.dir.soft.limit.bytes", "group.coordinator.max.bytes", "max.incremental.fetch.session.cache.bytes"}},
 	} {
 		got := map[string]Entry{}
 		for _, e := range c.got {

@@ -14,7 +14,7 @@ import (
 const MetadataTopic = "__cluster_metadata"
 
 // errTooManyRecords refuses a request as soon as it has asked for too much: the controller is everybody's.
-var errTooManyRecords = faultf(ErrPolicyViolation, "the request needs more than %d records, which is all that one may have", MaxRecordsPerRequest)
+var errTooManyRecords = faultf(ErrPolicyViolation, "the request needs more than %d records, one for each topic, partition and setting, which is all that one may have: ask for fewer at a time, and add partitions afterwards", MaxRecordsPerRequest)
 
 // CreatedTopic is the outcome for one topic.
 type CreatedTopic struct {
@@ -45,7 +45,7 @@ func (c *Controller) CreateTopics(at At, req *kmsg.CreateTopicsRequest) Result {
 		}
 	}
 	if total > MaxRecordsPerRequest {
-		return failed(faultf(ErrPolicyViolation, "%d partitions in one request, at most %d are possible", total, MaxRecordsPerRequest))
+		return failed(faultf(ErrPolicyViolation, "%d partitions in one request, at most %d are possible: ask for fewer at a time, and add partitions afterwards", total, MaxRecordsPerRequest))
 	}
 	for i := range req.Topics {
 		t := &req.Topics[i]

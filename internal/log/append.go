@@ -379,7 +379,7 @@ func (l *Log) diskError(op string, err error) error {
 	if errors.As(err, &se) && (!se.Offline || l.failed != nil) {
 		return err
 	}
-	if IsFull(err) {
+	if IsFull(err) || outOfHandles(err) {
 		return l.refused(op, err)
 	}
 	return l.offline(op, err)
@@ -472,7 +472,7 @@ func (l *Log) setSegments(segs []*segment) {
 			s.lent = lentFile{s.file, l}
 		}
 	}
-	l.list = newSegmentList(segs)
+	l.list, l.loaded = newSegmentList(segs), loadedState{}
 	l.sealedSize = 0
 	for _, s := range segs[:len(segs)-1] {
 		l.sealedSize += s.sealed.size

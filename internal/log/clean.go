@@ -364,6 +364,7 @@ func (w *cleanedWriter) next(base int64) error {
 	if err != nil {
 		return err
 	}
+	f = w.l.o.Handles.adopt(f, w.dir, base, logFile, true)
 	w.cur, w.state, w.since, w.at = &segment{base: base, file: f}, emptyState(base), 0, 0
 	return nil
 }
@@ -436,7 +437,13 @@ func (w *cleanedWriter) endSegment() error {
 			return err
 		}
 	}
-	w.cur.sealed = w.l.compactIndexes(w.path(indexName(base)), w.path(timeName(base)), w.state)
+	w.cur.sealed = compactIndexes(w.state, func(kind fileKind) (vfs.File, error) {
+		f, err := w.l.o.FS.OpenFile(w.path(kind.name(base)), os.O_RDONLY, 0)
+		if err != nil {
+			return nil, err
+		}
+		return w.l.o.Handles.adopt(f, w.dir, base, kind, true), nil
+	})
 	w.done, w.cur = append(w.done, w.cur), nil
 	return nil
 }
@@ -499,6 +506,11 @@ func (c *cleaning) swap(old []*segment, w *cleanedWriter) error {
 	if err := l.renameCleaned(w.done, swapSuffix, ""); err != nil {
 		return l.offline("swap", err)
 	}
+	for _, s := range w.done {
+		nameFile(s.file)
+		nameFile(s.sealed.offsets.file)
+		nameFile(s.sealed.times.file)
+	}
 	return nil
 }
 
@@ -519,6 +531,7 @@ func (l *Log) renameCleaned(segs []*segment, from, to string) error {
 func (l *Log) retireReplaced(old []*segment) error {
 	due := l.now().Add(time.Duration(min(l.config.Load().FileDeleteDelayMs, int64(time.Hour.Milliseconds()*24*365))) * time.Millisecond)
 	for i, s := range old {
+		s.hold()
 		names := cleanedFiles(s.base)
 		if i > 0 {
 			names = append(names, snapshotName(s.base))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,6 +38,8 @@ type DirsOptions struct {
 	OnEvent         func(Event)
 	// OnOffline hears, once each and on a goroutine of its own, that a directory has gone offline.
 	OnOffline func(dir string, cause error)
+	// MaxOpenFiles bounds how many files of segments are open at once; 0: no bound.
+	MaxOpenFiles int
 	// Limits of the free space of every directory's volume; zero: none. SetRoomLimits changes them.
 	Limits RoomLimits
 	// Background is given the work that appends leave behind, to be run soon, in order and while no log is locked; nil:
@@ -51,10 +54,12 @@ type Dirs struct {
 
 	mu     sync.Mutex
 	logs   map[TopicPartition]*Log
+	sorted []*Log // in order of name, nil when it must be made anew
 	loaded bool
 	closed bool
 
 	producers ProducerTotal
+	handles   *Handles
 
 	choosing sync.Mutex // held while a directory is chosen for a new log
 
@@ -75,7 +80,8 @@ type logDir struct {
 	// cordoned directories get no new logs
 	cordoned atomic.Bool
 
-	room *room
+	shared Options // what those of its logs have in common
+	room   *room
 	// pressed says that files which wait for their deletion should not.
 	pressed atomic.Bool
 	// full says that the directory is down to its reserve.
@@ -112,10 +118,14 @@ func OpenDirs(o DirsOptions) (*Dirs, error) {
 	if o.RecoveryThreads <= 0 {
 		o.RecoveryThreads = 2
 	}
-	d := &Dirs{o: o, logs: map[TopicPartition]*Log{}, work: make(chan func(), 1024)}
+	if o.MaxOpenFiles <= 0 {
+		o.MaxOpenFiles = math.MaxInt
+	}
+	d := &Dirs{o: o, logs: map[TopicPartition]*Log{}, work: make(chan func(), 1024), handles: NewHandles(o.FS, o.MaxOpenFiles)}
 	for _, p := range o.Paths {
 		d.dirs = append(d.dirs, &logDir{path: filepath.Clean(p), cleanBrokerEpoch: -1, unopened: map[TopicPartition]bool{},
 			room: newRoom(o.FS, filepath.Clean(p), o.Limits)})
+		d.share(d.dirs[len(d.dirs)-1])
 	}
 	for _, ld := range d.dirs {
 		if err := d.lockDir(ld); err != nil {
@@ -335,8 +345,12 @@ func (d *Dirs) MarkOffline(path string, cause error) {
 }
 
 func (d *Dirs) dirOf(l *Log) *logDir {
-	ld, _ := d.dir(l.logDir)
-	return ld
+	for _, ld := range d.dirs {
+		if ld.path == l.logDir {
+			return ld
+		}
+	}
+	return nil
 }
 
 // Log finds an open log. While its directory is offline the log is still found; it refuses.
@@ -347,16 +361,19 @@ func (d *Dirs) Log(topic string, partition int32) (*Log, bool) {
 	return l, ok
 }
 
-// Logs are all open logs, in order of name.
+// Logs are all open logs, in order of name. The slice is shared and must not be changed.
 func (d *Dirs) Logs() []*Log {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out := make([]*Log, 0, len(d.logs))
-	for _, l := range d.logs {
-		out = append(out, l)
+	if d.sorted == nil {
+		out := make([]*Log, 0, len(d.logs))
+		for _, l := range d.logs {
+			out = append(out, l)
+		}
+		slices.SortFunc(out, func(a, b *Log) int { return compareTopicPartition(a.tp(), b.tp()) })
+		d.sorted = out
 	}
-	slices.SortFunc(out, func(a, b *Log) int { return compareTopicPartition(a.tp(), b.tp()) })
-	return out
+	return d.sorted
 }
 
 func (l *Log) tp() TopicPartition { return TopicPartition{l.o.Topic, l.o.Partition} }
@@ -375,10 +392,17 @@ func (d *Dirs) options(ld *logDir, tp TopicPartition, dir string, topicID [16]by
 	if point < 0 && ld.pointsComplete {
 		point = 0
 	}
-	return Options{
-		FS: d.o.FS, Dir: dir, Topic: tp.Topic, Partition: tp.Partition, TopicID: topicID, Config: c,
-		RecoveryPoint: point, LogStart: get(ld.logStarts), HighWatermark: get(ld.highWatermarks), CleanedTo: get(ld.cleanedTo), Clean: ld.clean,
-		Now: d.o.Now, Logger: d.o.Logger, OnEvent: d.o.OnEvent,
+	o := ld.shared
+	o.Dir, o.Topic, o.Partition, o.TopicID, o.Config = dir, tp.Topic, tp.Partition, topicID, c
+	o.RecoveryPoint, o.LogStart, o.HighWatermark, o.CleanedTo = point, get(ld.logStarts), get(ld.highWatermarks), get(ld.cleanedTo)
+	o.Clean = ld.clean
+	return o
+}
+
+// share makes what the options of all logs in ld have in common.
+func (d *Dirs) share(ld *logDir) {
+	ld.shared = Options{
+		FS: d.o.FS, Now: d.o.Now, Logger: d.o.Logger, OnEvent: d.o.OnEvent,
 		OnOffline: func(se *StorageError) {
 			// The log is locked, and so may others be: they are told from outside.
 			d.enqueue(func() { d.MarkOffline(ld.path, se) })
@@ -387,8 +411,12 @@ func (d *Dirs) options(ld *logDir, tp TopicPartition, dir string, topicID [16]by
 		Background:    d.enqueue,
 		Producers:     &d.producers,
 		room:          ld.room,
+		Handles:       d.handles,
 	}
 }
+
+// Handles are the files of segments.
+func (d *Dirs) Handles() HandleStats { return d.handles.Stats() }
 
 // enqueue runs f in the background; when the queue is full, or closed, on a goroutine of its own.
 func (d *Dirs) enqueue(f func()) {
@@ -611,18 +639,39 @@ func (d *Dirs) Abandon() {
 	d.unlock()
 }
 
-func (d *Dirs) closeDir(ctx context.Context, ld *logDir, brokerEpoch int64) error {
-	var errs []error
+// closers is how many logs of a directory are closed at once: each may cost a few syncs, which the file system merges.
+const closers = 16
+
+// closeLogs closes the logs in ld, until ctx ends.
+func (d *Dirs) closeLogs(ctx context.Context, ld *logDir) (errs []error) {
+	logs := make(chan *Log)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range closers {
+		wg.Go(func() {
+			for l := range logs {
+				if err := l.Close(); err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
 	for _, l := range d.Logs() {
-		if d.dirOf(l) != ld {
-			continue
+		if ctx.Err() == nil && d.dirOf(l) == ld {
+			logs <- l
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := l.Close(); err != nil {
-			errs = append(errs, err)
-		}
+	}
+	close(logs)
+	wg.Wait()
+	return errs
+}
+
+func (d *Dirs) closeDir(ctx context.Context, ld *logDir, brokerEpoch int64) error {
+	errs := d.closeLogs(ctx, ld)
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	if off := ld.failure(); off != nil {
 		return nil

@@ -157,6 +157,11 @@ func (d *Dirs) dropFromCheckpoints(ld *logDir, tp TopicPartition) error {
 	defer ld.writeMu.Unlock()
 	for _, c := range ld.checkpoints() {
 		ld.mu.Lock()
+		_, there := (*c.content)[tp]
+		if !there {
+			ld.mu.Unlock()
+			continue // as of nearly every new one: a copy of each map would make many new ones quadratic
+		}
 		next := maps.Clone(*c.content)
 		ld.mu.Unlock()
 		delete(next, tp)

@@ -180,7 +180,9 @@ func (d *Dirs) loadDir(ld *logDir, name string, judge func(TopicPartition, [16]b
 		}
 		return tp, d.stray(ld, tp, path, v.Reason)
 	}
-	l, err := Open(d.options(ld, tp, path, id, v.Config))
+	o := d.options(ld, tp, path, id, v.Config)
+	o.identified = unreadable == nil
+	l, err := Open(o)
 	if err != nil {
 		ld.mu.Lock()
 		ld.unopened[tp] = true
@@ -199,7 +201,7 @@ func (d *Dirs) add(ld *logDir, l *Log) (other *Log, ok bool) {
 	d.mu.Lock()
 	other, exists := d.logs[l.tp()]
 	if !exists {
-		d.logs[l.tp()] = l
+		d.logs[l.tp()], d.sorted = l, nil
 	}
 	d.mu.Unlock()
 	if exists {
@@ -233,6 +235,7 @@ func (d *Dirs) Delete(tp TopicPartition) error {
 	d.mu.Lock()
 	l, ok := d.logs[tp]
 	delete(d.logs, tp)
+	d.sorted = nil
 	d.mu.Unlock()
 	if !ok {
 		return nil
@@ -258,7 +261,11 @@ func (l *Log) renameAway(to string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
+		segs := l.list.segs
 		l.closeFiles()
+		for _, s := range segs {
+			s.hold()
+		}
 	}
 	if err := l.o.FS.Rename(l.o.Dir, to); err != nil {
 		return &StorageError{Dir: filepath.Dir(to), Op: "rename " + filepath.Base(l.o.Dir), Err: err, Offline: true}

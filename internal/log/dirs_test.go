@@ -25,6 +25,7 @@ type broker struct {
 	mu      sync.Mutex
 	offline chan string
 	out     strings.Builder
+	limit   int // of open files, 0 none
 }
 
 func newBroker(t testing.TB, paths ...string) *broker {
@@ -33,7 +34,7 @@ func newBroker(t testing.TB, paths ...string) *broker {
 }
 
 func (b *broker) options() DirsOptions {
-	return DirsOptions{FS: b.fs, Paths: b.paths, Now: func() time.Time { return b.now },
+	return DirsOptions{FS: b.fs, Paths: b.paths, MaxOpenFiles: b.limit, Now: func() time.Time { return b.now },
 		Logger:    slog.New(slog.NewTextHandler(&lockedWriter{b: b}, nil)),
 		OnOffline: func(dir string, _ error) { b.offline <- dir }}
 }

@@ -193,7 +193,23 @@ func (l *Log) Close() error {
 	return err
 }
 
+// closesAsIs says whether a clean stop finds nothing to write: nothing has happened since a clean start, or ever. An epoch
+// that began and has no batch yet is dropped by the next start anyway.
+func (l *Log) closesAsIs() bool {
+	if l.positionsUnsaved || l.activeMeta.allocated {
+		return false
+	}
+	if l.loaded.list == l.list && l.loaded.leo == l.leo && l.loaded.logStart == l.logStart {
+		return true
+	}
+	// A new log's directory was made durable when it was made, and without batches there is nothing in it to lose.
+	return l.leo == 0 && len(l.list.segs) == 1 && l.loaded.list == nil && l.truncations == 0 && len(l.producers.byID) == 0
+}
+
 func (l *Log) closeClean() error {
+	if l.closesAsIs() {
+		return nil
+	}
 	seg := l.list.last()
 	l.active.addTimeEntry(seg.base)
 	if l.activeMeta.allocated {

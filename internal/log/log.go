@@ -36,6 +36,8 @@ type Options struct {
 	// CleanedTo is the cleaner's checkpoint: below it no record has a newer one there. At or below the log start it says
 	// nothing.
 	CleanedTo int64
+	// identified says that TopicID was read from partition.metadata.
+	identified bool
 	// Clean says that the last stop was clean: segments need no scan.
 	Clean bool
 
@@ -50,6 +52,8 @@ type Options struct {
 	SavePositions func() error
 	// Producers counts what this log remembers together with others; nil: nobody does, and there is no limit.
 	Producers *ProducerTotal
+	// Handles bounds the open files of this log together with others'; nil: each segment's file is open all the time.
+	Handles *Handles
 	// room admits clients' writes; nil: all.
 	room *room
 	// Background runs work that an append leaves behind: syncing sealed segments. nil: on the spot.
@@ -101,8 +105,16 @@ type Log struct {
 	batches               []batchInfo
 	syncQueued            bool
 
+	names  []string    // of the files in the directory while the log is being opened, nil when they may be others
+	loaded loadedState // what a clean start found, all of it on disk
 	// sizeMarked and sizeBefore are the sizes at the last two marks of Dirs.markSizes, under its lock.
 	sizeMarked, sizeBefore int64
+}
+
+// loadedState is what makes a log differ from its files.
+type loadedState struct {
+	list          *segmentList // nil: the files are behind
+	leo, logStart int64
 }
 
 // activeMeta is what the writer alone needs to know about the last segment.
@@ -141,8 +153,16 @@ func (l *Log) Config() Config { return *l.config.Load() }
 // SetConfig puts c in force: for the next append, roll or retention pass.
 func (l *Log) SetConfig(c Config) {
 	c = c.complete()
-	l.config.Store(&c)
+	same := lastConfig.Load()
+	if same == nil || *same != c {
+		same = &c
+		lastConfig.Store(same)
+	}
+	l.config.Store(same)
 }
+
+// lastConfig is what SetConfig got last: the logs of a topic, and often all, share one.
+var lastConfig atomic.Pointer[Config]
 
 // View is the log at this instant. The caller must Release it. It stays valid, and readable, whatever happens to
 // the log.

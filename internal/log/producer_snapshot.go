@@ -65,7 +65,9 @@ func parseSnapshot(data []byte) (producers, error) {
 	if rest := int64(len(data) - snapshotHeaderSize); count < 0 || count*snapshotEntrySize != rest {
 		return p, fmt.Errorf("producer snapshot announces %d entries in %d bytes", count, rest)
 	}
-	p.byID = make(map[int64]*producerState, count)
+	if count > 0 {
+		p.byID = make(map[int64]*producerState, count)
+	}
 	for d := data[snapshotHeaderSize:]; len(d) > 0; d = d[snapshotEntrySize:] {
 		st := &producerState{id: int64(be.Uint64(d)), epoch: int16(be.Uint16(d[8:])), lastTimestamp: int64(be.Uint64(d[26:])),
 			coordinatorEpoch: int32(be.Uint32(d[34:])), txnFirstOffset: int64(be.Uint64(d[38:]))}
@@ -95,6 +97,7 @@ func (l *Log) writeSnapshot(offset int64, sync bool) error {
 	if l.snapshotAt == offset {
 		return nil
 	}
+	l.names = nil
 	data, path := formatSnapshot(&l.producers), l.path(snapshotName(offset))
 	vfs.Failpoint("producer-snapshot-part")
 	var err error

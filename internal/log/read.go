@@ -41,9 +41,9 @@ type located struct {
 	epoch        int32
 }
 
-// readFailed makes what a failed read of the disk means of err: the directory has become unusable.
+// readFailed makes what a failed read of the disk means of err: the directory has become unusable, unless it is handles that are missing.
 func (v *View) readFailed(err error) error {
-	se := &StorageError{Dir: filepath.Dir(v.log.o.Dir), Op: "read", Err: err, Offline: true}
+	se := &StorageError{Dir: filepath.Dir(v.log.o.Dir), Op: "read", Err: err, Offline: !outOfHandles(err)}
 	v.log.readFailed(se)
 	return se
 }
@@ -51,7 +51,7 @@ func (v *View) readFailed(err error) error {
 func (l *Log) readFailed(se *StorageError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.failed == nil && !l.closed {
+	if l.failed == nil && !l.closed && !outOfHandles(se.Err) && !errors.Is(se.Err, ErrClosed) {
 		_ = l.offline(se.Op, se.Err)
 	}
 }

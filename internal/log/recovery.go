@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/stelelog/stele/internal/epoch"
@@ -141,32 +141,31 @@ func (d *loader) prepareDir() error {
 	} else if err != nil {
 		return err
 	}
-	if l.o.TopicID != ([16]byte{}) {
+	if l.o.TopicID != ([16]byte{}) && !l.o.identified {
 		if err := ensurePartitionMetadata(l.o.FS, l.o.Dir, l.o.TopicID); err != nil {
 			return err
 		}
 	}
-	return sweep(l.o.FS, l.o.Dir)
+	var err error
+	l.names, err = sweep(l.o.FS, l.o.Dir)
+	return err
 }
 
 // files lists the segments' bases, and removes indexes without a log.
 func (d *loader) files() ([]int64, error) {
 	l := d.l
-	names, err := fileNames(l.o.FS, l.o.Dir)
-	if err != nil {
-		return nil, err
-	}
 	var bases []int64
-	logs := map[int64]bool{}
-	for _, n := range names {
-		if o, ok := fileOffset(n); ok && n == logName(o) {
+	for _, n := range l.names {
+		if o, ok := fileOffset(n); ok && n[20:] == ".log" {
 			bases = append(bases, o)
-			logs[o] = true
 		}
 	}
-	for _, n := range names {
+	for _, n := range l.names {
 		o, ok := fileOffset(n)
-		if ok && !logs[o] && (n == indexName(o) || n == timeName(o) || n == txnName(o)) {
+		if !ok {
+			continue
+		}
+		if _, found := slices.BinarySearch(bases, o); !found && (n == indexName(o) || n == timeName(o) || n == txnName(o)) {
 			if err := removeIfExists(l.o.FS, l.path(n)); err != nil {
 				return nil, err
 			}
@@ -220,7 +219,7 @@ func (d *loader) openSegments(bases []int64) error {
 		}
 	}
 	for i, base := range bases {
-		f, err := l.o.FS.OpenFile(l.path(logName(base)), os.O_RDWR, 0)
+		f, err := l.o.Handles.lazy(l.o.FS, l.o.Dir, base, logFile)
 		if err != nil {
 			return err
 		}
@@ -251,6 +250,9 @@ func (d *loader) loadSegment(i int, next int64) (ok bool, err error) {
 	l, seg, st := d.l, d.segs[i], &d.states[i]
 	if st.size, err = seg.file.Size(); err != nil {
 		return false, err
+	}
+	if st.size == 0 && next < 0 && d.indexesEmpty(seg.base) {
+		return true, nil
 	}
 	txns, txnErr, err := l.readTxnIndex(seg.base)
 	if err != nil {
@@ -288,10 +290,23 @@ func (d *loader) loadSegment(i int, next int64) (ok bool, err error) {
 		}
 	}
 	if next >= 0 {
-		*st = l.compactIndexes(l.path(indexName(seg.base)), l.path(timeName(seg.base)), *st)
+		*st = compactIndexes(*st, l.indexFiles(seg.base))
 		st.end = next
 	}
 	return true, nil
+}
+
+// indexesEmpty says whether an empty segment has no more in its index files, as that of an idle partition.
+func (d *loader) indexesEmpty(base int64) bool {
+	for _, name := range [...]string{indexName(base), timeName(base), txnName(base)} {
+		if _, there := slices.BinarySearch(d.l.names, name); !there {
+			continue
+		}
+		if info, err := d.l.o.FS.Stat(d.l.path(name)); err != nil || info.Size() > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func ifNotFull(err error) error {
@@ -670,13 +685,18 @@ func (d *loader) install() error {
 	if err := l.pruneSnapshots(); err != nil {
 		return err
 	}
+	l.names = nil
 	if l.leo > l.logStart || len(l.producers.byID) > 0 {
 		if err := l.writeSnapshot(l.leo, d.scanned > 0); err != nil && !IsFull(err) {
 			return err
 		}
 	}
-	if err := l.persistEpochs(); err != nil && !IsFull(err) {
-		return err // on a full disk: before the next append
+	// What was dropped for want of batches does no harm until the next append, which writes it; the file loses it at every
+	// start.
+	if d.scanned > 0 || d.dropped > 0 || d.rebuildEpochs && l.epochs.Len() > 0 {
+		if err := l.persistEpochs(); err != nil && !IsFull(err) {
+			return err // on a full disk: before the next append
+		}
 	}
 	if d.scanned > 0 {
 		if err := l.writeIndexes(true); err != nil {
@@ -693,5 +713,8 @@ func (d *loader) install() error {
 		}
 	}
 	l.publish()
+	if l.o.Clean && d.scanned == 0 && !l.positionsUnsaved {
+		l.loaded = loadedState{l.list, l.leo, l.logStart}
+	}
 	return nil
 }

@@ -22,9 +22,12 @@ func (l *Log) restoreProducers(upTo int64) error {
 
 // snapshotOffsets are the offsets of the snapshot files, ascending.
 func (l *Log) snapshotOffsets() ([]int64, error) {
-	names, err := fileNames(l.o.FS, l.o.Dir)
-	if err != nil {
-		return nil, err
+	names := l.names
+	if names == nil {
+		var err error
+		if names, err = fileNames(l.o.FS, l.o.Dir); err != nil {
+			return nil, err
+		}
 	}
 	var out []int64
 	for _, n := range names {
@@ -62,6 +65,7 @@ func (l *Log) newestSnapshot(upTo, hw int64) (p producers, at int64, above *prod
 		if err == nil {
 			return p, o, above, nil
 		}
+		l.names = nil
 		l.event(Event{Kind: EventRebuilt, From: o, To: upTo, Cause: snapshotName(o) + ": " + err.Error()})
 		if err := removeIfExists(l.o.FS, l.path(snapshotName(o))); err != nil {
 			return producers{}, 0, nil, err
@@ -187,6 +191,7 @@ func (l *Log) checkSnapshots() error {
 		if _, err := parseSnapshot(data); err == nil {
 			continue
 		}
+		l.names = nil
 		if err := removeIfExists(l.o.FS, l.path(snapshotName(o))); err != nil {
 			return err
 		}
@@ -227,6 +232,7 @@ func (l *Log) removeSnapshots(matches func(int64) bool) error {
 			l.snapshotAt = o
 			continue
 		}
+		l.names = nil
 		l.dirChanges++
 		if err := removeIfExists(l.o.FS, l.path(snapshotName(o))); err != nil {
 			return err

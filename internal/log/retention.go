@@ -175,6 +175,7 @@ func (l *Log) retireSegments(segs []*segment, newestFirst bool) error {
 	}
 	due := l.now().Add(time.Duration(min(l.config.Load().FileDeleteDelayMs, int64(time.Hour.Milliseconds()*24*365))) * time.Millisecond)
 	for _, s := range order {
+		s.hold()
 		for _, name := range [...]string{logName(s.base), indexName(s.base), timeName(s.base), txnName(s.base), snapshotName(s.base)} {
 			if err := l.retireFile(name, due); err != nil {
 				return err
@@ -192,6 +193,7 @@ func (l *Log) retireFile(name string, due time.Time) error {
 		}
 		return err
 	}
+	l.names = nil
 	if strings.HasSuffix(name, ".snapshot") && snapshotOffset(name) == l.snapshotAt {
 		l.snapshotAt = -1
 	}

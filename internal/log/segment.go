@@ -38,7 +38,7 @@ func (l *Log) createSegment(base int64) (*segment, error) {
 		}
 	}
 	l.dirChanges++
-	return &segment{base: base, file: f}, nil
+	return &segment{base: base, file: l.o.Handles.adopt(f, l.o.Dir, base, logFile, false)}, nil
 }
 
 // emptyState is the state of a segment without batches.
@@ -215,21 +215,26 @@ func (l *Log) seal() (segmentState, error) {
 		l.activeMeta.offsetsWritten, l.activeMeta.timesWritten, l.activeMeta.txnsWritten = -1, -1, -1
 		return l.active, nil
 	}
-	return l.compactIndexes(l.path(indexName(seg.base)), l.path(timeName(seg.base)), l.active), nil
+	return compactIndexes(l.active, l.indexFiles(seg.base)), nil
 }
 
-// compactIndexes makes large indexes of a sealed segment live in their files, at the paths given, and small ones take
-// no more memory than they need.
-func (l *Log) compactIndexes(offsets, times string, st segmentState) segmentState {
+// indexFiles opens the index files of a sealed segment when they are used.
+func (l *Log) indexFiles(base int64) func(fileKind) (vfs.File, error) {
+	return func(kind fileKind) (vfs.File, error) { return l.o.Handles.lazy(l.o.FS, l.o.Dir, base, kind) }
+}
+
+// compactIndexes makes large indexes of a sealed segment live in their files, and small ones take no more memory than
+// they need.
+func compactIndexes(st segmentState, open func(fileKind) (vfs.File, error)) segmentState {
 	if n := len(st.offsets.entries); n > inMemoryIndexEntries {
-		if f, err := l.o.FS.OpenFile(offsets, os.O_RDONLY, 0); err == nil {
+		if f, err := open(offsetIndexFile); err == nil {
 			st.offsets = offsetIndex{file: f, count: n}
 		}
 	} else {
 		st.offsets.entries = append([]offsetEntry(nil), st.offsets.entries...)
 	}
 	if n := len(st.times.entries); n > inMemoryIndexEntries {
-		if f, err := l.o.FS.OpenFile(times, os.O_RDONLY, 0); err == nil {
+		if f, err := open(timeIndexFile); err == nil {
 			st.times = timeIndex{file: f, count: n}
 		}
 	} else {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -40,12 +41,26 @@ func snapshotOffset(name string) int64 {
 	return o
 }
 
-// sweep finishes or takes back what a crash interrupted in dir: deletions, and the swaps of the cleaner.
-func sweep(fsys vfs.FS, dir string) error {
+// sweep finishes or takes back what a crash interrupted in dir: deletions, and the swaps of the cleaner. It returns the
+// files that are there then.
+func sweep(fsys vfs.FS, dir string) ([]string, error) {
 	names, err := fileNames(fsys, dir)
-	if err != nil {
-		return err
+	if err != nil || !slices.ContainsFunc(names, isLeftover) {
+		return names, err
 	}
+	if err := sweepLeftovers(fsys, dir, names); err != nil {
+		return nil, err
+	}
+	return fileNames(fsys, dir)
+}
+
+// isLeftover says whether a file's name alone tells that sweep has to do with it.
+func isLeftover(name string) bool {
+	return strings.HasSuffix(name, deletedSuffix) || strings.HasSuffix(name, tmpSuffix) || strings.HasSuffix(name, cleanedSuffix) || strings.HasSuffix(name, swapSuffix)
+}
+
+func sweepLeftovers(fsys vfs.FS, dir string, names []string) error {
+	var err error
 	remove := func(name string) error { return removeIfExists(fsys, filepath.Join(dir, name)) }
 	leastCleaned := int64(math.MaxInt64)
 	var kept []string

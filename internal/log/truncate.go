@@ -135,7 +135,7 @@ func firstTimestamp(f vfs.File, size int64) (int64, error) {
 // file that takes the old one's name, and the old one lives on, nameless, until its readers are done.
 func (l *Log) replaceTail(kept []*segment, seg *segment, st segmentState, first int64) error {
 	path := l.path(logName(seg.base))
-	f, err := l.o.FS.OpenFile(path, os.O_RDWR, 0)
+	f, err := l.o.Handles.lazy(l.o.FS, l.o.Dir, seg.base, logFile)
 	if err != nil {
 		return err
 	}
@@ -151,13 +151,15 @@ func (l *Log) replaceTail(kept []*segment, seg *segment, st segmentState, first 
 	if err := copyFile(l.o.FS, tail.file, st.size, tmp); err != nil {
 		return err
 	}
+	holdFile(seg.file)
+	holdFile(tail.file)
 	if err := l.o.FS.Rename(tmp, path); err != nil {
 		return err
 	}
 	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
 		return err
 	}
-	if f, err = l.o.FS.OpenFile(path, os.O_RDWR, 0); err != nil {
+	if f, err = l.o.Handles.lazy(l.o.FS, l.o.Dir, seg.base, logFile); err != nil {
 		return err
 	}
 	l.installTail(kept, &segment{base: seg.base, file: f}, st, first)

@@ -3,6 +3,7 @@ package log
 import (
 	"fmt"
 	"io"
+	"os"
 	"sync/atomic"
 
 	"github.com/stelelog/stele/internal/epoch"
@@ -172,6 +173,26 @@ func (f lentFile) ReadAt(p []byte, off int64) (int, error) {
 // ReadFailed takes the log's directory offline: the file was read past ReadAt, and the disk failed.
 func (f lentFile) ReadFailed(err error) {
 	f.l.readFailed(&StorageError{Dir: f.l.logDir, Op: "read", Err: err, Offline: true})
+}
+
+// Lend lends the file to sendfile.
+func (f lentFile) Lend() (file *os.File, done func(), ok bool) {
+	if h, is := f.File.(*handle); is {
+		return h.Lend()
+	}
+	file, ok = f.File.OSFile()
+	return file, func() {}, ok
+}
+
+// hold keeps the segment's files open for those who still read them: their names are about to go.
+func (s *segment) hold() {
+	holdFile(s.file)
+	if f := s.sealed.offsets.file; f != nil {
+		holdFile(f)
+	}
+	if f := s.sealed.times.file; f != nil {
+		holdFile(f)
+	}
 }
 
 func (s *segment) release() {

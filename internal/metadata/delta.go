@@ -100,7 +100,9 @@ func (d *Delta) Apply(offset int64, epoch int32) *Image {
 		before.offset, before.epoch = offset, epoch
 		d.next.before = &before
 	}
-	return &d.next
+	// A pointer into the delta would keep the delta, with that the image it began after, and so all images there ever were.
+	img := d.next
+	return &img
 }
 
 // Replay applies one record that stands at offset in the log. After an error (*ReplayError) the delta is of no use.

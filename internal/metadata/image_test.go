@@ -5,8 +5,10 @@ import (
 	"errors"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -401,4 +403,25 @@ func TestUnsupportedFeatures(t *testing.T) {
 	if err := img.CheckFeatures(); !errors.As(err, &ue) || ue.Name != "of.another.release" || ue.Level != 1 {
 		t.Error(err)
 	}
+}
+
+// An image does not keep those before it: a node that runs for long, with a no-op record every half second, would hold all
+// there ever were.
+func TestImagesDoNotKeepThoseBefore(t *testing.T) {
+	gone := make(chan struct{})
+	img := func() *Image {
+		first := NewDelta(EmptyImage()).Apply(1, 1)
+		runtime.AddCleanup(first, func(done chan struct{}) { close(done) }, gone)
+		return NewDelta(first).Apply(2, 1)
+	}()
+	for range 100 {
+		runtime.GC()
+		select {
+		case <-gone:
+			runtime.KeepAlive(img)
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	t.Error("the image before is still there")
 }

@@ -79,10 +79,11 @@ func (c *conn) writeBytes(b []byte) error {
 // writeRange sends a range of a file: straight from the file where the kernel can, else through a
 // buffer. A file that ends early ends the connection, because the frame has promised its bytes.
 func (c *conn) writeRange(r wire.FileRange) error {
-	file, lent := r.File.OSFile()
-	tcp, isTCP := c.nc.(*net.TCPConn)
-	if lent && isTCP {
-		return c.sendfile(tcp, file, r)
+	if tcp, isTCP := c.nc.(*net.TCPConn); isTCP {
+		if file, done, lent := r.Lend(); lent {
+			defer done()
+			return c.sendfile(tcp, file, r)
+		}
 	}
 	buf := wire.NewBuffer(min(r.Length, writeStep))
 	defer buf.Release()

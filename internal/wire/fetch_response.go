@@ -32,6 +32,18 @@ type FileRange struct {
 	Length   int
 }
 
+// Lend is the operating system's file for sendfile, until done is called, when there is one. A file that may be closed
+// while nobody uses it, and opened again, has a Lend of its own.
+func (r FileRange) Lend() (f *os.File, done func(), ok bool) {
+	if lender, is := r.File.(interface {
+		Lend() (f *os.File, done func(), ok bool)
+	}); is {
+		return lender.Lend()
+	}
+	f, ok = r.File.OSFile()
+	return f, func() {}, ok
+}
+
 // FetchResponsePartition is one partition of an answer. Its records are Range when that is not
 // empty, else RecordBatches (nil is null).
 type FetchResponsePartition struct {
@@ -95,6 +107,8 @@ func (e *ShortFileError) Unwrap() error { return e.Err }
 func NewShortFileError(r FileRange, err error) *ShortFileError {
 	name := "a file in memory"
 	if f, ok := r.File.OSFile(); ok {
+		name = f.Name()
+	} else if f, ok := r.File.(interface{ Name() string }); ok {
 		name = f.Name()
 	}
 	return &ShortFileError{Name: name, Position: r.Position, Length: r.Length, Err: err}

@@ -285,7 +285,7 @@ func TestB105_same_settings_as_kafka(t *testing.T) {
 		own  []string
 	}{
 		"DescribeConfigs-topic-v4.json":  {ofTopic, tp.name, nil},
-		"DescribeConfigs-broker-v4.json": {ofBroker, "1", []string{"http.listen", "cluster.id", "metrics.max.topics", "producer.id.max.count", "log.dir.reserve.bytes", "log.dir.soft.limit.bytes", "group.coordinator.max.bytes", "max.incremental.fetch.session.cache.bytes"}},
+		"DescribeConfigs-broker-v4.json": {ofBroker, "1", []string{"http.listen", "cluster.id", "metrics.max.topics", "producer.id.max.count", "log.dir.reserve.bytes", "log.max.open.files", "log.dir.soft.limit.bytes", "group.coordinator.max.bytes", "max.incremental.fetch.session.cache.bytes"}},
 	} {
 		got := map[string]kmsg.DescribeConfigsResponseResourceConfig{}
 		for _, entry := range c.configs(4, resource.kind, resource.name).Configs {
