@@ -713,7 +713,9 @@ func (d *loader) install() error {
 		}
 	}
 	l.publish()
-	if l.o.Clean && d.scanned == 0 && !l.positionsUnsaved {
+	m := &l.activeMeta
+	written := m.offsetsWritten >= 0 && m.timesWritten >= 0 && m.txnsWritten >= 0 && !(d.rebuildEpochs && l.epochsStale && l.epochs.Len() > 0)
+	if l.o.Clean && d.scanned == 0 && written && !l.positionsUnsaved {
 		l.loaded = loadedState{l.list, l.leo, l.logStart}
 	}
 	return nil
