@@ -382,6 +382,21 @@ func brokerAuthorization() []authorizationCase {
 		{"DescribeClientQuotas", func() kmsg.Request { return kmsg.NewPtrDescribeClientQuotasRequest() },
 			func(r kmsg.Response) int16 { return r.(*kmsg.DescribeClientQuotasResponse).ErrorCode }, []denial{{security.DescribeConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
 		{"AlterClientQuotas", alterQuotasRequest, alterQuotasCode, []denial{{security.AlterConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"ElectLeaders", electRequest, func(r kmsg.Response) int16 { return r.(*kmsg.ElectLeadersResponse).ErrorCode }, []denial{{security.Alter, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"AlterPartitionAssignments", func() kmsg.Request { return kmsg.NewPtrAlterPartitionAssignmentsRequest() },
+			func(r kmsg.Response) int16 { return r.(*kmsg.AlterPartitionAssignmentsResponse).ErrorCode }, []denial{{security.Alter, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"ListPartitionReassignments", func() kmsg.Request { return kmsg.NewPtrListPartitionReassignmentsRequest() },
+			func(r kmsg.Response) int16 { return r.(*kmsg.ListPartitionReassignmentsResponse).ErrorCode }, []denial{{security.Describe, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"UnregisterBroker", func() kmsg.Request {
+			req := kmsg.NewPtrUnregisterBrokerRequest()
+			req.BrokerID = 99
+			return req
+		}, func(r kmsg.Response) int16 {
+			if code := r.(*kmsg.UnregisterBrokerResponse).ErrorCode; code != kerr.BrokerIDNotRegistered.Code {
+				return code
+			}
+			return 0 // allowed, and there is no such broker
+		}, []denial{{security.Alter, onCluster}}, kerr.ClusterAuthorizationFailed},
 		{"IncrementalAlterConfigs, logger", incrementalRequest(kmsg.ConfigResourceTypeBrokerLogger, "1"), incrementalCode, []denial{{security.AlterConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
 		{"DescribeCluster", func() kmsg.Request {
 			req := kmsg.NewPtrDescribeClusterRequest()
@@ -499,6 +514,21 @@ func controllerAuthorization() []authorizationCase {
 	return []authorizationCase{
 		{"DescribeConfigs at the controller", describeConfigsRequest(kmsg.ConfigResourceTypeTopic, "t"), describeConfigsCode, []denial{{security.DescribeConfigs, onTopic}}, kerr.TopicAuthorizationFailed},
 		{"AlterClientQuotas at the controller", alterQuotasRequest, alterQuotasCode, []denial{{security.AlterConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"ElectLeaders at the controller", electRequest, func(r kmsg.Response) int16 { return r.(*kmsg.ElectLeadersResponse).ErrorCode }, []denial{{security.Alter, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"AlterPartitionAssignments at the controller", func() kmsg.Request { return kmsg.NewPtrAlterPartitionAssignmentsRequest() },
+			func(r kmsg.Response) int16 { return r.(*kmsg.AlterPartitionAssignmentsResponse).ErrorCode }, []denial{{security.Alter, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"ListPartitionReassignments at the controller", func() kmsg.Request { return kmsg.NewPtrListPartitionReassignmentsRequest() },
+			func(r kmsg.Response) int16 { return r.(*kmsg.ListPartitionReassignmentsResponse).ErrorCode }, []denial{{security.Describe, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"UnregisterBroker at the controller", func() kmsg.Request {
+			req := kmsg.NewPtrUnregisterBrokerRequest()
+			req.BrokerID = 99
+			return req
+		}, func(r kmsg.Response) int16 {
+			if code := r.(*kmsg.UnregisterBrokerResponse).ErrorCode; code != kerr.BrokerIDNotRegistered.Code {
+				return code
+			}
+			return 0 // allowed, and there is no such broker
+		}, []denial{{security.Alter, onCluster}}, kerr.ClusterAuthorizationFailed},
 		{"IncrementalAlterConfigs at the controller, logger", incrementalRequest(kmsg.ConfigResourceTypeBrokerLogger, "1"), incrementalCode, []denial{{security.AlterConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
 		top("Fetch of the metadata log", func() kmsg.Request {
 			req := kmsg.NewPtrFetchRequest()
@@ -530,6 +560,12 @@ func controllerAuthorization() []authorizationCase {
 		}, func(r kmsg.Response) int16 { return r.(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode }, []denial{{security.Create, onCluster}, {security.Create, onTopic}}, kerr.TopicAuthorizationFailed},
 		{"DescribeQuorum", func() kmsg.Request { return kmsg.NewPtrDescribeQuorumRequest() }, func(r kmsg.Response) int16 { return r.(*kmsg.DescribeQuorumResponse).ErrorCode }, []denial{{security.Describe, onCluster}}, kerr.ClusterAuthorizationFailed},
 	}
+}
+
+func electRequest() kmsg.Request {
+	req := kmsg.NewPtrElectLeadersRequest()
+	req.Topics = append(req.Topics, kmsg.ElectLeadersRequestTopic{Topic: "t", Partitions: []int32{0}})
+	return req
 }
 
 func alterQuotasRequest() kmsg.Request {

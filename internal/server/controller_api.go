@@ -92,6 +92,11 @@ var forwardableHandlers = map[int16]controllerHandler{
 	int16(kmsg.DescribeQuorum):          (*ControllerAPI).describeQuorum,
 	int16(kmsg.UpdateFeatures):          (*ControllerAPI).updateFeatures,
 	int16(kmsg.AlterClientQuotas):       (*ControllerAPI).alterClientQuotas,
+	int16(kmsg.ElectLeaders):            (*ControllerAPI).electLeaders,
+	int16(kmsg.UnregisterBroker):        (*ControllerAPI).unregisterBroker,
+
+	int16(kmsg.AlterPartitionAssignments):  (*ControllerAPI).alterReassignments,
+	int16(kmsg.ListPartitionReassignments): (*ControllerAPI).listReassignments,
 }
 
 // clusterHandlers are the APIs of the cluster's own nodes: who sends them must be allowed CLUSTER_ACTION.

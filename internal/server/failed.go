@@ -81,6 +81,20 @@ func failedResponse(req kmsg.Request, err error) kmsg.Response {
 			resp.Entries = append(resp.Entries, t)
 		}
 		return resp
+	case *kmsg.ElectLeadersRequest:
+		resp := req.ResponseKind().(*kmsg.ElectLeadersResponse)
+		resp.ErrorCode = code // from v1 on
+		for _, topic := range req.Topics {
+			t := kmsg.NewElectLeadersResponseTopic()
+			t.Topic = topic.Topic
+			for _, id := range topic.Partitions {
+				p := kmsg.NewElectLeadersResponseTopicPartition()
+				p.Partition, p.ErrorCode, p.ErrorMessage = id, code, message
+				t.Partitions = append(t.Partitions, p)
+			}
+			resp.Topics = append(resp.Topics, t)
+		}
+		return resp
 	}
 	resp := req.ResponseKind()
 	switch resp := resp.(type) {
@@ -96,6 +110,12 @@ func failedResponse(req kmsg.Request, err error) kmsg.Response {
 		resp.ErrorCode, resp.IsFenced = code, true
 	case *kmsg.AlterPartitionResponse:
 		resp.ErrorCode = code
+	case *kmsg.AlterPartitionAssignmentsResponse:
+		resp.ErrorCode, resp.ErrorMessage = code, message
+	case *kmsg.ListPartitionReassignmentsResponse:
+		resp.ErrorCode, resp.ErrorMessage = code, message
+	case *kmsg.UnregisterBrokerResponse:
+		resp.ErrorCode, resp.ErrorMessage = code, message
 	case *kmsg.AllocateProducerIDsResponse:
 		resp.ErrorCode = code
 	case *kmsg.AssignReplicasToDirsResponse:

@@ -18,6 +18,7 @@ import (
 var forwardedKeys = []int16{
 	int16(kmsg.CreateTopics), int16(kmsg.DeleteTopics), int16(kmsg.CreatePartitions),
 	int16(kmsg.DescribeQuorum), int16(kmsg.UpdateFeatures), int16(kmsg.AlterClientQuotas),
+	int16(kmsg.ElectLeaders), int16(kmsg.AlterPartitionAssignments), int16(kmsg.ListPartitionReassignments), int16(kmsg.UnregisterBroker),
 }
 
 // forwardTimeout bounds how long a request waits for a controller to take it.

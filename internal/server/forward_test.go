@@ -72,6 +72,8 @@ func oneItem(key int16) kmsg.Request {
 		req.Resources = append(req.Resources, kmsg.NewIncrementalAlterConfigsRequestResource())
 	case *kmsg.AlterClientQuotasRequest:
 		req.Entries = append(req.Entries, kmsg.NewAlterClientQuotasRequestEntry())
+	case *kmsg.ElectLeadersRequest:
+		req.Topics = append(req.Topics, kmsg.ElectLeadersRequestTopic{Partitions: []int32{0}})
 	}
 	return req
 }
@@ -90,6 +92,14 @@ func firstCode(resp kmsg.Response) int16 {
 		return resp.Resources[0].ErrorCode
 	case *kmsg.AlterClientQuotasResponse:
 		return resp.Entries[0].ErrorCode
+	case *kmsg.ElectLeadersResponse:
+		return resp.Topics[0].Partitions[0].ErrorCode
+	case *kmsg.AlterPartitionAssignmentsResponse:
+		return resp.ErrorCode
+	case *kmsg.ListPartitionReassignmentsResponse:
+		return resp.ErrorCode
+	case *kmsg.UnregisterBrokerResponse:
+		return resp.ErrorCode
 	case *kmsg.DescribeQuorumResponse:
 		return resp.ErrorCode
 	case *kmsg.UpdateFeaturesResponse:

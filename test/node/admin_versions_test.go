@@ -92,6 +92,17 @@ func filled(req kmsg.Request, tp topic, group string) {
 		*req = *alterQuotasRequest(false, quotaChange{who("user", "u"), []quota{{"producer_byte_rate", 1}}})
 	case *kmsg.InitProducerIDRequest:
 		req.TransactionTimeoutMillis = 1000
+	case *kmsg.ElectLeadersRequest:
+		req.Topics = append(req.Topics, kmsg.ElectLeadersRequestTopic{Topic: tp.name, Partitions: []int32{0, 99}})
+	case *kmsg.AlterPartitionAssignmentsRequest:
+		one := kmsg.NewAlterPartitionAssignmentsRequestTopic()
+		one.Topic = tp.name
+		one.Partitions = append(one.Partitions, kmsg.NewAlterPartitionAssignmentsRequestTopicPartition())
+		req.Topics = append(req.Topics, one)
+	case *kmsg.ListPartitionReassignmentsRequest:
+		req.Topics = append(req.Topics, kmsg.ListPartitionReassignmentsRequestTopic{Topic: tp.name, Partitions: []int32{0}})
+	case *kmsg.UnregisterBrokerRequest:
+		req.BrokerID = 99
 	}
 }
 
