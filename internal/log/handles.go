@@ -212,7 +212,7 @@ func (h *handle) take() (vfs.File, error) {
 	for try := 0; outOfHandles(err) && try < outOfHandlesTries; try++ {
 		// Others in this process have taken what the bound leaves them, and more.
 		if !hs.closeOne(false) && !hs.closeOne(true) {
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond) // for those to give some back
 		}
 		f, err = hs.openFile(h)
 	}
