@@ -42,6 +42,9 @@ type AppendOptions struct {
 	TxnV2 bool
 	// Alone says that there is no other replica: the high watermark goes to the end offset with the append.
 	Alone bool
+	// Deferred leaves a flush that flush.messages asks for to the background, where one flush serves all that have come in
+	// the meantime: nothing of the batch may be acknowledged before View.AckEnd has passed it. Options.OnFlushed tells.
+	Deferred bool
 }
 
 // AppendInfo says what an append did.
@@ -133,10 +136,10 @@ func (l *Log) AppendAsLeader(records []byte, leaderEpoch int32, o AppendOptions)
 	batch.SetPartitionLeaderEpoch(leaderEpoch)
 	l.batches = append(l.batches[:0], describeBatch(batch, 0))
 	info.BaseOffset, info.LastOffset = batch.BaseOffset(), batch.LastOffset()
-	if err := l.store(batch, l.batches, o.Alone); err != nil {
+	if err := l.store(batch, l.batches, o.Alone, o.Deferred); err != nil {
 		return AppendInfo{}, err
 	}
-	info.LogStartOffset, info.Replicated = l.logStart, o.Alone
+	info.LogStartOffset, info.Replicated = l.logStart, o.Alone && l.heldFrom < 0
 	return info, nil
 }
 
@@ -233,7 +236,7 @@ func (l *Log) appendAsIs(records []byte, maxEpoch int32, o *AppendOptions) (Appe
 		info.Bytes += b.size
 	}
 	info.LastOffset = l.batches[len(l.batches)-1].last
-	err := l.store(records, l.batches, false)
+	err := l.store(records, l.batches, false, false)
 	info.LogStartOffset = l.logStart
 	if err != nil {
 		return AppendInfo{}, err
@@ -271,8 +274,9 @@ func (l *Log) followerMayAppend(records []byte, maxEpoch int32, contiguous bool)
 }
 
 // store writes batches that may be appended: epochs first, then run by run, one run per segment. Then it flushes
-// if that is due, and publishes, with the high watermark at the end if the log is alone. mu is held.
-func (l *Log) store(data []byte, batches []batchInfo, alone bool) error {
+// if that is due, or has it done in the background, and publishes, with the high watermark at the end if the log is alone
+// and nothing is to be waited for. mu is held.
+func (l *Log) store(data []byte, batches []batchInfo, alone, deferred bool) error {
 	if err := l.savePositionsDue(); err != nil {
 		return err
 	}
@@ -304,12 +308,14 @@ func (l *Log) store(data []byte, batches []batchInfo, alone bool) error {
 			l.indexTrouble(err)
 		}
 	}
-	if c := l.config.Load(); l.leo-l.recoveryPoint.Load() >= c.FlushMessages {
-		if err := l.flushLocked(); err != nil {
+	if c := l.config.Load(); l.leo-l.recoveryPoint.Load() >= c.FlushMessages || l.heldFrom >= 0 {
+		if deferred {
+			l.flushLater(published)
+		} else if err := l.flushLocked(); err != nil {
 			return err
 		}
 	}
-	if alone {
+	if alone && l.heldFrom < 0 {
 		l.setHighWatermark(l.leo)
 	}
 	l.publish()

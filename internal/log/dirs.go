@@ -72,6 +72,9 @@ type Dirs struct {
 	work chan func()
 }
 
+// maxFlushes is how many flushes one directory has under way at once for appends that wait: each holds a thread.
+const maxFlushes = 64
+
 // logDir is one log directory.
 type logDir struct {
 	path  string
@@ -100,6 +103,8 @@ type logDir struct {
 	pending                                              []pendingDelete
 	unopened                                             map[TopicPartition]bool // they lie here and could not be opened
 	writeMu                                              sync.Mutex              // one writer of checkpoints at a time
+	// flushSlots bounds how many logs are flushed at once for appends that wait for it.
+	flushSlots chan struct{}
 	// requests counts the calls of savePositions, and saved is how many of them the last write answers.
 	requests, saved atomic.Int64
 }
@@ -409,6 +414,8 @@ func (d *Dirs) share(ld *logDir) {
 		},
 		SavePositions: func() error { return d.savePositions(ld) },
 		Background:    d.enqueue,
+		Flush:         d.o.Background,
+		FlushSlots:    ld.flushSlots,
 		Producers:     &d.producers,
 		room:          ld.room,
 		Handles:       d.handles,

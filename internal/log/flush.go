@@ -49,7 +49,58 @@ func (l *Log) flushView(upTo func(*View) int64) error {
 	if l.truncations == truncations && target > l.recoveryPoint.Load() {
 		l.recoveryPoint.Store(target)
 	}
+	if l.truncations == truncations && l.heldFrom >= 0 && target > l.heldFrom {
+		if l.heldFrom = target; target >= l.leo {
+			l.heldFrom = -1
+		}
+		l.publish()
+	}
 	return nil
+}
+
+// SetOnFlushed puts another function in the place of Options.OnFlushed.
+func (l *Log) SetOnFlushed(f func(error)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.onFlushed = f
+}
+
+// flushLater holds acknowledgements from offset from on, and has the log flushed in the background: once for all that is
+// appended until the flush begins. mu is held.
+func (l *Log) flushLater(from int64) {
+	if l.heldFrom < 0 {
+		l.heldFrom = from
+	}
+	if l.flushing {
+		return
+	}
+	l.flushing = true
+	if l.o.Flush != nil {
+		l.o.Flush(l.flushHeld)
+		return
+	}
+	go l.flushHeld()
+}
+
+// flushHeld flushes until nothing is held any more.
+func (l *Log) flushHeld() {
+	for more := true; more; {
+		if l.o.FlushSlots != nil {
+			l.o.FlushSlots <- struct{}{}
+		}
+		err := l.Flush()
+		if l.o.FlushSlots != nil {
+			<-l.o.FlushSlots
+		}
+		l.mu.Lock()
+		more = err == nil && l.heldFrom >= 0
+		l.flushing = more
+		told := l.onFlushed
+		l.mu.Unlock()
+		if told != nil {
+			told(err)
+		}
+	}
 }
 
 // flushLocked is Flush for the writer itself. mu is held.
@@ -62,6 +113,7 @@ func (l *Log) flushLocked() error {
 	l.dirSynced = l.dirChanges
 	l.lastFlush = l.now()
 	l.recoveryPoint.Store(max(l.recoveryPoint.Load(), l.leo))
+	l.heldFrom = -1
 	return nil
 }
 
@@ -248,7 +300,7 @@ func (l *Log) closeFiles() {
 	l.closed = true
 	l.countProducers(0)
 	none := &View{LogStartOffset: l.logStart, LocalLogStartOffset: l.logStart, EndOffset: l.leo, HighWatermark: l.hw,
-		LastStableOffset: l.hw, Epochs: l.epochs, log: l, list: newSegmentList(nil), closed: true,
+		AckEnd: l.leo, LastStableOffset: l.hw, Epochs: l.epochs, log: l, list: newSegmentList(nil), closed: true,
 		firstBase: l.list.segs[0].base}
 	none.refs.Store(1)
 	if old := l.cur.Swap(none); old != nil {

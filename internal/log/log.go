@@ -58,6 +58,12 @@ type Options struct {
 	room *room
 	// Background runs work that an append leaves behind: syncing sealed segments. nil: on the spot.
 	Background func(func())
+	// OnFlushed hears that a flush which appends had left to the background has moved View.AckEnd, or has failed. It is
+	// called without locks. See SetOnFlushed.
+	OnFlushed func(error)
+	// Flush runs such a flush; nil: a goroutine of its own. FlushSlots bounds how many are under way at once with others.
+	Flush      func(func())
+	FlushSlots chan struct{}
 }
 
 // Log is one partition's log. All methods may be called concurrently; those that change it wait for each other.
@@ -99,6 +105,9 @@ type Log struct {
 	// flush outside the lock must not hide from one inside it what is yet to be synced.
 	dirChanges, dirSynced int
 	lastFlush             time.Time
+	heldFrom              int64 // from here on nothing is acknowledged before a flush, -1: there is no such offset
+	flushing              bool  // such a flush is under way
+	onFlushed             func(error)
 	truncations           int // counts them, so that a flush outside the lock notices one
 	pendingDeletes        []pendingDelete
 	largestHeld           int64 // base of the segment last reported as held by a future timestamp
@@ -178,8 +187,11 @@ func (l *Log) View() *View {
 func (l *Log) publish() {
 	v := &View{
 		LogStartOffset: l.logStart, LocalLogStartOffset: l.logStart, EndOffset: l.leo, HighWatermark: l.hw,
-		LastStableOffset: l.lastStableOffset(), Epochs: l.epochs, log: l, list: l.list, active: l.active,
+		AckEnd: l.leo, LastStableOffset: l.lastStableOffset(), Epochs: l.epochs, log: l, list: l.list, active: l.active,
 		Size: l.sealedSize + l.active.size, firstBase: l.list.segs[0].base,
+	}
+	if l.heldFrom >= 0 {
+		v.AckEnd = min(l.heldFrom, l.leo)
 	}
 	l.countProducers(len(l.producers.byID))
 	v.refs.Store(1)

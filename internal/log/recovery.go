@@ -26,7 +26,7 @@ func Open(o Options) (*Log, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	l := &Log{o: o, logDir: filepath.Dir(o.Dir), snapshotAt: -1, largestHeld: -1}
+	l := &Log{o: o, logDir: filepath.Dir(o.Dir), snapshotAt: -1, largestHeld: -1, heldFrom: -1, onFlushed: o.OnFlushed}
 	l.SetConfig(o.Config)
 	l.cleanedTo.Store(o.CleanedTo)
 	l.lastFlush = o.Now()

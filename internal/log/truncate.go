@@ -175,6 +175,9 @@ func (l *Log) installTail(kept []*segment, tail *segment, st segmentState, first
 	l.activeMeta.firstTimestamp = first
 	l.activeMeta.offsetsWritten, l.activeMeta.timesWritten, l.activeMeta.txnsWritten = -1, -1, -1
 	l.leo = st.end
+	if l.heldFrom >= l.leo {
+		l.heldFrom = -1
+	}
 	if l.leo < l.logStart {
 		// With the higher one of the checkpoint the next start would drop whatever is appended from here on.
 		l.logStart, l.positionsUnsaved = l.leo, true
@@ -289,7 +292,7 @@ func (l *Log) dropAll(offset int64) error {
 	}
 	l.setSegments([]*segment{seg})
 	l.active, l.activeMeta = emptyState(offset), l.newMeta()
-	l.logStart, l.leo, l.hw = offset, offset, offset
+	l.logStart, l.leo, l.hw, l.heldFrom = offset, offset, offset, -1
 	l.epochs, l.epochsStale = epoch.Cache{}, true
 	l.producers = producers{}
 	l.recoveryPoint.Store(offset)

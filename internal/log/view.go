@@ -21,6 +21,9 @@ type View struct {
 	EndOffset           int64
 	HighWatermark       int64
 	LastStableOffset    int64
+	// AckEnd is how far records may be acknowledged, and the high watermark of a leader may rise: up to EndOffset, unless
+	// flush.messages asks for a flush that is still under way.
+	AckEnd int64
 	// Epochs is the leader epoch cache.
 	Epochs epoch.Cache
 	// Size is the log's size in bytes, indexes not counted.
