@@ -65,6 +65,8 @@ type AppendInfo struct {
 	Rebuilt bool
 	// Replicated says that the high watermark has passed the batch: AppendOptions.Alone.
 	Replicated bool
+	// Held says that the batch, or the one that it repeats, waits for a flush: AppendOptions.Deferred.
+	Held bool
 	// Throttle is how long the writer should wait before it writes again, since the disk is nearly full.
 	Throttle time.Duration
 }
@@ -130,7 +132,7 @@ func (l *Log) AppendAsLeader(records []byte, leaderEpoch int32, o AppendOptions)
 	}
 	if duplicate != nil {
 		return AppendInfo{BaseOffset: duplicate.baseOffset(), LastOffset: duplicate.lastOffset, LogAppendTime: duplicate.timestamp,
-			LogStartOffset: l.logStart, Duplicate: true, MaxTimestamp: duplicate.timestamp, Throttle: info.Throttle}, nil
+			LogStartOffset: l.logStart, Duplicate: true, MaxTimestamp: duplicate.timestamp, Held: l.held(duplicate.lastOffset), Throttle: info.Throttle}, nil
 	}
 	batch.SetBaseOffset(l.leo)
 	batch.SetPartitionLeaderEpoch(leaderEpoch)
@@ -139,7 +141,8 @@ func (l *Log) AppendAsLeader(records []byte, leaderEpoch int32, o AppendOptions)
 	if err := l.store(batch, l.batches, o.Alone, o.Deferred); err != nil {
 		return AppendInfo{}, err
 	}
-	info.LogStartOffset, info.Replicated = l.logStart, o.Alone && l.heldFrom < 0
+	info.LogStartOffset, info.Held = l.logStart, l.held(info.LastOffset)
+	info.Replicated = o.Alone && !info.Held
 	return info, nil
 }
 

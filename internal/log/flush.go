@@ -82,6 +82,9 @@ func (l *Log) flushLater(from int64) {
 	go l.flushHeld()
 }
 
+// held says whether the record at offset waits for a flush. mu is held.
+func (l *Log) held(offset int64) bool { return l.heldFrom >= 0 && l.heldFrom <= offset }
+
 // flushHeld flushes until nothing is held any more.
 func (l *Log) flushHeld() {
 	for more := true; more; {

@@ -53,6 +53,7 @@ type loader struct {
 	// rebuildEpochs says that the epoch checkpoint was lost.
 	rebuildEpochs bool
 	producersDone bool
+	created       bool  // there was no segment
 	dropped       int64 // bytes
 	scanned       int   // segments
 	lastMeta      activeMeta
@@ -630,6 +631,7 @@ func (d *loader) decideBounds() error {
 			return err
 		}
 		d.segs, d.states = []*segment{seg}, []segmentState{emptyState(base)}
+		d.created = true
 		d.lastMeta = activeMeta{firstTimestamp: record.NoTimestamp, allocated: l.config.Load().Preallocate}
 		l.leo = base
 	}
@@ -704,7 +706,7 @@ func (d *loader) install() error {
 		}
 	}
 	l.dirChanges++
-	l.foundUnsynced = !l.o.Clean
+	l.foundUnsynced = !l.o.Clean && !d.created
 	if !l.o.Clean && l.leo-l.recoveryPoint.Load() >= l.config.Load().FlushMessages {
 		// What a killed process had written but not synced is there, and is about to be acknowledged to whoever asks
 		// where this log ends.

@@ -75,6 +75,16 @@ func newNode(t testing.TB, with ...func(*Options)) *node {
 	return n
 }
 
+// newNodeOn starts a node on files, which stand before mem.
+func newNodeOn(t testing.TB, mem *vfs.Mem, files vfs.FS) *node {
+	t.Helper()
+	n := &node{t: t, fs: mem, files: files, logs: &bytesLogger{}, img: metadata.EmptyImage(), configs: map[string]TopicConfig{},
+		events: &Events{}, altered: make(chan altered, 100)}
+	n.start()
+	t.Cleanup(func() { _ = n.m.Close(context.Background(), -1) })
+	return n
+}
+
 func (n *node) start(with ...func(*Options)) {
 	o := Options{
 		BrokerID: 1, Events: n.events, Logger: slog.New(slog.NewTextHandler(n.logs, nil)),

@@ -36,6 +36,7 @@ type Partition struct {
 func newPartition(m *Manager, topic string, id int32, topicID metadata.UUID, l *log.Log, minISR int) *Partition {
 	p := &Partition{topic: topic, id: id, topicID: topicID, m: m, log: l, traffic: m.traffic.join(topic), state: NewState(m.o.BrokerID, topic, id, minISR)}
 	p.role.Store(p.state.Role())
+	l.SetOnFlushed(p.flushed)
 	return p
 }
 
@@ -81,7 +82,7 @@ func (p *Partition) roleAndView() (*Role, *log.View) {
 func positionsOf(v *log.View) Positions {
 	return Positions{
 		LogStart: v.LogStartOffset, LocalLogStart: v.LocalLogStartOffset, HighWatermark: v.HighWatermark,
-		LastStable: v.LastStableOffset, End: v.EndOffset,
+		LastStable: v.LastStableOffset, End: v.EndOffset, AckEnd: v.AckEnd,
 	}
 }
 
@@ -153,10 +154,11 @@ func (p *Partition) follow(l LeaderAndISR) (was, is *Role, start FollowerStart, 
 	return was, is, start, changed
 }
 
-// advanceLocked moves the high watermark as far as the replicas allow. mu is held.
+// advanceLocked moves the high watermark as far as the replicas allow, this one with what flush.messages lets it
+// acknowledge: consumers see a record after its flush, followers may fetch it before. mu is held.
 func (p *Partition) advanceLocked(now time.Time) (moved bool) {
 	v := p.log.View()
-	hw, end := v.HighWatermark, v.EndOffset
+	hw, end := v.HighWatermark, v.AckEnd
 	v.Release()
 	next, ok := p.state.NextHighWatermark(hw, end, now, p.m.o.ReplicaLagMax, p.m.broker)
 	if ok {
@@ -170,6 +172,21 @@ func (p *Partition) moved() {
 	if !p.wait.empty() {
 		p.wait.passed(p.Positions())
 	}
+}
+
+// flushed hears from the log that a flush which appends had left to it is done, or has failed.
+func (p *Partition) flushed(err error) {
+	if err != nil {
+		_ = p.failedIO(err) // whoever waits asks the partition
+		p.wait.all()
+		return
+	}
+	p.mu.Lock()
+	if p.Err() == nil {
+		p.advanceLocked(p.m.now())
+	}
+	p.mu.Unlock()
+	p.moved()
 }
 
 // setMinISR takes over a changed min.insync.replicas.
@@ -197,7 +214,7 @@ func (p *Partition) append(records []byte, all bool, leaderEpoch int32, o log.Ap
 		if all {
 			err = p.state.CheckAppendAll()
 		}
-		o.Alone = p.state.Alone()
+		o.Alone, o.Deferred = p.state.Alone(), true
 		p.mu.Unlock()
 	}
 	if err == nil {
@@ -251,6 +268,19 @@ func (p *Partition) acked(required int64, epoch int32) (done bool, err error) {
 	v := p.log.View()
 	defer v.Release()
 	return p.state.AckedAll(required, v.HighWatermark)
+}
+
+// flushedTo says whether what was appended below required in epoch is as durable as flush.messages asks for.
+func (p *Partition) flushedTo(required int64, epoch int32) (done bool, err error) {
+	if err := p.Err(); err != nil {
+		return true, err
+	}
+	role, v := p.roleAndView()
+	defer v.Release()
+	if v.EndOffset < required && (role.Kind != RoleLeader || epoch < role.LeadingSince) {
+		return true, role.notLeader() // another leader's word has cut it off
+	}
+	return v.AckEnd >= required, nil
 }
 
 // followerFetched records a follower's fetch, made under role, and moves what it allows to move.

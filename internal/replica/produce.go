@@ -2,6 +2,7 @@ package replica
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stelelog/stele/internal/log"
@@ -23,7 +24,8 @@ type ProducePartition struct {
 
 // ProduceRequest asks to append batches, in the order given.
 type ProduceRequest struct {
-	// Acks: 0 and 1 are done when the leader has written, -1 when the in-sync replicas have.
+	// Acks: 0 is done when the leader has written, 1 when it has flushed, too, if flush.messages says so, -1 when the in-sync
+	// replicas have.
 	Acks int16
 	// Timeout is how long to wait for them.
 	Timeout time.Duration
@@ -60,8 +62,10 @@ type DelayedProduce struct {
 	timer   *time.Timer
 }
 
-// pendingAck is one partition's batch that the high watermark has not passed.
+// pendingAck is one partition's batch that the high watermark has not passed, or, with acks=1, that is not flushed.
 type pendingAck struct {
+	all      bool        // acks=-1
+	overdue  atomic.Bool // its time has run out, and it is not flushed yet: as if the flush were a part of the append
 	d        *DelayedProduce
 	p        *Partition
 	result   *ProduceResult
@@ -125,15 +129,23 @@ func (d *DelayedProduce) append(req *ProduceRequest, i int, o log.AppendOptions)
 	d.throttle = max(d.throttle, info.Throttle)
 	out.BaseOffset, out.LastOffset = info.BaseOffset, info.LastOffset
 	out.LogAppendTime, out.LogStartOffset = info.LogAppendTime, info.LogStartOffset
-	if req.Acks == -1 && !info.Replicated {
-		required := info.LastOffset + 1
-		if done, err := p.acked(required, role.LeaderEpoch); done {
+	if req.Acks == -1 && !info.Replicated || req.Acks == 1 && info.Held {
+		a := &pendingAck{all: req.Acks == -1, d: d, p: p, result: out, required: info.LastOffset + 1, epoch: role.LeaderEpoch}
+		if done, err := a.reached(); done {
 			out.settle(err)
 		} else {
-			d.pending = append(d.pending, &pendingAck{d: d, p: p, result: out, required: required, epoch: role.LeaderEpoch})
+			d.pending = append(d.pending, a)
 		}
 	}
 	return p, info.Duplicate
+}
+
+// reached says whether what the batch waits for has come, or cannot come any more.
+func (a *pendingAck) reached() (done bool, err error) {
+	if a.all {
+		return a.p.acked(a.required, a.epoch)
+	}
+	return a.p.flushedTo(a.required, a.epoch)
 }
 
 // park registers the outstanding acknowledgements and looks at each once more: one that came in between would be
@@ -142,7 +154,7 @@ func (d *DelayedProduce) park(timeout time.Duration) {
 	d.open = len(d.pending)
 	d.done = make(chan struct{})
 	// The timer starts last, so it never finds a watch that is yet to be added.
-	if timeout <= 0 || !d.m.purgatory.enter() {
+	if !d.m.purgatory.enter() {
 		for _, a := range d.pending {
 			a.result.settle(ErrTimedOut)
 		}
@@ -150,7 +162,11 @@ func (d *DelayedProduce) park(timeout time.Duration) {
 		return
 	}
 	for _, a := range d.pending {
-		a.watch = watch{kind: boundHighWatermark, offset: a.required - 1, waiter: a}
+		kind := boundAck
+		if a.all {
+			kind = boundHighWatermark
+		}
+		a.watch = watch{kind: kind, offset: a.required - 1, waiter: a}
 		a.p.wait.add(&a.watch)
 	}
 	for _, a := range d.pending {
@@ -158,8 +174,12 @@ func (d *DelayedProduce) park(timeout time.Duration) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.open > 0 {
+	switch {
+	case d.open == 0 || !d.pending[0].all: // all of a request wait for the same
+	case timeout > 0:
 		d.timer = time.AfterFunc(timeout, d.expire)
+	default:
+		d.expireLocked(func() {})
 	}
 }
 
@@ -173,9 +193,17 @@ func (r *ProduceResult) settle(err error) {
 
 // wake looks whether the batch is acknowledged now.
 func (a *pendingAck) wake() {
-	done, err := a.p.acked(a.required, a.epoch)
+	done, err := a.reached()
 	if !done {
-		return
+		if !a.overdue.Load() {
+			return
+		}
+		if done, err = a.p.flushedTo(a.required, a.epoch); !done {
+			return
+		}
+		if err == nil {
+			err = ErrTimedOut
+		}
 	}
 	a.d.mu.Lock()
 	defer a.d.mu.Unlock()
@@ -203,10 +231,25 @@ func (a *pendingAck) finish(err error) {
 func (d *DelayedProduce) expire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.expireLocked(d.m.events.produceTimedOut)
+}
+
+// expireLocked does so. What is not even flushed is waited for: the time that it takes is not the replicas'. mu is held.
+func (d *DelayedProduce) expireLocked(count func()) {
 	for _, a := range d.pending {
-		if !a.settled {
-			d.m.events.produceTimedOut()
-			a.finish(ErrTimedOut)
+		if a.settled {
+			continue
 		}
+		if done, _ := a.p.flushedTo(a.required, a.epoch); !done {
+			a.watch.remove()
+			a.overdue.Store(true)
+			a.watch = watch{kind: boundAck, offset: a.required - 1, waiter: a}
+			a.p.wait.add(&a.watch)
+			if done, _ = a.p.flushedTo(a.required, a.epoch); !done {
+				continue
+			}
+		}
+		count()
+		a.finish(ErrTimedOut)
 	}
 }

@@ -17,6 +17,7 @@ const (
 	boundEnd           boundKind = iota // log end offset: replicas
 	boundHighWatermark                  // consumers, acks=all
 	boundLastStable                     // read_committed consumers
+	boundAck                            // acks=1 with flush.messages
 	boundAny                            // any change at all
 )
 
@@ -26,6 +27,8 @@ func (k boundKind) of(pos Positions) int64 {
 		return pos.End
 	case boundLastStable:
 		return pos.LastStable
+	case boundAck:
+		return pos.AckEnd
 	default:
 		return pos.HighWatermark
 	}

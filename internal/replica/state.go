@@ -85,6 +85,8 @@ func (r *Role) Current() LeaderAndEpoch {
 // Invariant: LogStart <= LocalLogStart <= End, LogStart <= HighWatermark <= End, LastStable <= HighWatermark.
 type Positions struct {
 	LogStart, LocalLogStart, HighWatermark, LastStable, End int64
+	// AckEnd is how far the log may be acknowledged: End, unless a flush is under way that flush.messages asks for.
+	AckEnd int64
 }
 
 // Progress is what a leader knows of one remote replica.

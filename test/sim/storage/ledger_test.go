@@ -114,7 +114,7 @@ func (p *part) resolve(f *found) {
 	for _, e := range p.entries {
 		switch {
 		case len(f.risen) > 0 && e.last >= f.risen[0].base:
-		case e.last < f.end && (e.acked || f.present[e.last]):
+		case e.last < f.end && (e.acked || f.present[e.last] || e.last < f.start):
 			e.acked = true
 			kept = append(kept, e)
 		default:

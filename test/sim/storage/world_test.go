@@ -106,6 +106,27 @@ func (w *world) drain() {
 		w.queue = w.queue[1:]
 		work()
 	}
+	w.acknowledge()
+}
+
+// acknowledge tells producers what flushes in the background have made durable.
+func (w *world) acknowledge() {
+	for _, p := range w.parts {
+		l, ok := w.log(p)
+		if !ok || p.unsure {
+			continue
+		}
+		v := l.View()
+		ackEnd := v.AckEnd
+		v.Release()
+		for i := len(p.entries) - 1; i >= 0 && !p.entries[i].acked; i-- {
+			p.entries[i].acked = p.entries[i].last < ackEnd
+		}
+		if p.cfg.FlushMessages == 1 {
+			p.synced = max(p.synced, min(ackEnd, p.end))
+		}
+		l.SetHighWatermark(min(ackEnd, p.end))
+	}
 }
 
 // lose ends the node: killed (the kernel keeps what was written), or without power.
@@ -317,17 +338,20 @@ func (w *world) append(p *part, b record.Batch, e entry, n int, o log.AppendOpti
 		if info.Duplicate || info.BaseOffset != mine.base || info.LastOffset != mine.last {
 			return fmt.Errorf("%s: given offsets %d-%d, duplicate %v; the log ended at %d", p.tp, info.BaseOffset, info.LastOffset, info.Duplicate, p.end)
 		}
-		mine.acked, p.ghosts = true, nil
+		mine.acked, p.ghosts = !info.Held, nil
 		p.end = mine.last + 1
 		if e.pid >= 0 && !e.marker {
 			p.nextSeq[e.pid] = e.seq + int32(n)
+		}
+		if info.Held {
+			break // until its flush is done
 		}
 		if p.cfg.FlushMessages == 1 {
 			p.synced = p.end
 		}
 		l.SetHighWatermark(p.end)
 	case l.Err() == nil:
-		if errors.Is(err, log.ErrOutOfOrderSequence) && (p.compacts() || !p.hasDataOf(e.pid)) {
+		if errors.Is(err, log.ErrOutOfOrderSequence) && (p.compacts() || !p.hasDataOf(e.pid, l)) {
 			// As in Kafka: what is known of the producer is a marker, its data was deleted.
 			p.entries, p.nextSeq[e.pid] = p.entries[:len(p.entries)-1], 0
 			return nil
@@ -347,10 +371,12 @@ func (w *world) append(p *part, b record.Batch, e entry, n int, o log.AppendOpti
 	return nil
 }
 
-// hasDataOf says whether an acknowledged batch of the producer can still be read.
-func (p *part) hasDataOf(pid int64) bool {
-	for _, e := range p.entries {
-		if e.acked && e.pid == pid && !e.marker && e.last >= p.logStart {
+// hasDataOf says whether a batch of the producer can still be read.
+func (p *part) hasDataOf(pid int64, l *log.Log) bool {
+	v := l.View()
+	defer v.Release()
+	for _, e := range p.entries[:len(p.entries)-1] {
+		if e.pid == pid && !e.marker && e.last >= v.LogStartOffset {
 			return true
 		}
 	}
@@ -365,7 +391,7 @@ func (w *world) produce(p *part, n int, pid int64, txn bool) error {
 	}
 	null := p.compacts() && w.rng.IntN(6) == 0
 	b, e := w.build(n, func(int) string { return fmt.Sprintf("k%d", w.rng.IntN(6)) }, null, prod, txn)
-	return w.append(p, b, e, n, log.AppendOptions{TxnVerified: true})
+	return w.append(p, b, e, n, log.AppendOptions{TxnVerified: true, Deferred: p.cfg.FlushMessages < 100 && !p.compacts() && w.rng.IntN(3) == 0})
 }
 
 // decide ends a producer's transaction.
