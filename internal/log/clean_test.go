@@ -110,6 +110,20 @@ func (x *tester) batches() []string {
 	return out
 }
 
+// batchAt is the batch that begins at an offset.
+func (x *tester) batchAt(offset int64) record.Batch {
+	x.t.Helper()
+	v := x.log.View()
+	defer v.Release()
+	for _, b := range readAll(x.t, v) {
+		if b.BaseOffset() == offset {
+			return b.Clone()
+		}
+	}
+	x.t.Fatalf("no batch begins at %d", offset)
+	return nil
+}
+
 func wantBatches(t *testing.T, x *tester, when string, want ...string) {
 	t.Helper()
 	if got := x.batches(); !slices.Equal(got, want) {
@@ -180,6 +194,30 @@ func TestS066_example(t *testing.T) {
 		t.Errorf("checkpoint %d", got)
 	}
 
+	// What is left of pid 9's batch is its header, and its marker is as it was.
+	emptied := x.batchAt(6)
+	if emptied.Attributes() != 0x10 || emptied.BaseTimestamp() != -1 || emptied.MaxTimestamp() != 160 || emptied.ProducerID() != 9 || emptied.ProducerEpoch() != 0 ||
+		emptied.BaseSequence() != 0 || emptied.LastOffsetDelta() != 0 || emptied.Count() != 0 || emptied.Length() != record.HeaderSize || emptied.VerifyCRC() != nil {
+		t.Errorf("emptied batch %x", []byte(emptied))
+	}
+	if m := x.batchAt(7); m.Attributes() != 0x30 || m.BaseTimestamp() != 170 {
+		t.Errorf("marker after pass 1: attributes %#x, base timestamp %d", m.Attributes(), m.BaseTimestamp())
+	}
+	txns := func(when string, want ...txnEntry) {
+		t.Helper()
+		v := x.log.View()
+		defer v.Release()
+		var got, onDisk []txnEntry
+		for i, s := range v.list.segs {
+			got = append(got, v.state(i).txns...)
+			onDisk = append(onDisk, must(x.log.readTxnIndex(s.base))...)
+		}
+		if !slices.Equal(got, want) || !slices.Equal(onDisk, want) {
+			t.Errorf("%s: transaction index %v, on disk %v, want %v", when, got, onDisk, want)
+		}
+	}
+	txns("pass 1", txnEntry{9, 6, 7, 8})
+
 	roll()
 	x.log.mu.Lock()
 	delete(x.log.producers.byID, 9) // it expired
@@ -190,12 +228,26 @@ func TestS066_example(t *testing.T) {
 	if got := x.log.cleanedTo.Load(); got != 13 {
 		t.Errorf("checkpoint %d", got)
 	}
+	txns("pass 2", txnEntry{9, 6, 7, 8})
+	if b := x.batchAt(8); b.Attributes() != 0 || b.ProducerID() != 8 || b.BaseTimestamp() != -1 || b.MaxTimestamp() != 180 || b.Count() != 0 {
+		t.Errorf("emptied batch of pid 8: %x", []byte(b))
+	}
 
 	x.append(keyed(230, plain, kv{"k7", "n"}))
 	roll()
 	x.now = time.UnixMilli(30000)
 	x.mustPass()
 	wantBatches(t, x, "pass 3", "7-7 ABORT until 31000", "8-8 empty", "9-9 9:k5=h", "10-10 10:k6=i", "11-11 11:k3=j", "12-12 12:k1=m", "13-13 13:k7=n")
+	txns("pass 3")
+	m := x.batchAt(7)
+	for r := range m.Records(record.Limits{}) {
+		if m.Attributes() != 0x70 || m.BaseTimestamp() != 31000 || m.MaxTimestamp() != 170 || r.TimestampDelta != -30830 || m.ProducerID() != 9 || m.BaseSequence() != -1 {
+			t.Errorf("marker with a horizon: %x", []byte(m))
+		}
+	}
+	if marker, ok, err := record.ParseEndTxnMarker(m); err != nil || !ok || marker != (record.EndTxnMarker{ProducerID: 9}) {
+		t.Errorf("marker with a horizon: %+v, %t, %v", marker, ok, err)
+	}
 
 	x.append(keyed(240, plain, kv{"k8", "o"}))
 	roll()
@@ -471,6 +523,22 @@ func TestB078_markers_are_not_keys(t *testing.T) {
 		delete(got, "filler")
 		if !maps.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
+		}
+		hidden(t, x, "compacted")
+		// Whatever is left of a transaction has its marker behind it.
+		open := map[int64]int64{}
+		v := x.log.View()
+		for _, b := range readAll(t, v) {
+			switch {
+			case b.IsControl() && b.Count() > 0:
+				delete(open, b.ProducerID())
+			case b.IsTransactional() && b.Count() > 0:
+				open[b.ProducerID()] = b.BaseOffset()
+			}
+		}
+		v.Release()
+		if len(open) > 0 {
+			t.Errorf("batches without their marker: %v", open)
 		}
 	}
 }

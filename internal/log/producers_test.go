@@ -122,6 +122,13 @@ func TestS037_producers_expire(t *testing.T) {
 		t.Errorf("%d went", n)
 	}
 	x.append(idempotent(1, 0, 77, 1, false))
+	now := x.now
+	x.now = x.now.AddDate(10, 0, 0)
+	if n := x.log.ExpireProducers(); n != 1 {
+		t.Errorf("ten years later %d went, want the idle one alone", n)
+	}
+	x.now = now
+	x.append(idempotent(1, 0, 77, 1, false))
 	if st := x.log.ProducerStates(); len(st) != 2 || st[1].ProducerID != 2 || st[1].TxnStartOffset != 5 || st[0].LastSequence != 77 ||
 		st[0].TxnStartOffset != -1 || st[0].CoordinatorEpoch != -1 {
 		t.Errorf("%+v", st)
