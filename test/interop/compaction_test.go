@@ -5,6 +5,7 @@ package interop
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	format "github.com/stelelog/stele/internal/record"
 	"github.com/stelelog/stele/test/reference"
@@ -26,17 +28,39 @@ import (
 // workloads is how many partitions are filled, each from a seed of its own.
 const workloads = 24
 
-// workload is the batches of one partition: keys again and again, tombstones, records without key (the topic was not
-// compacted when they came), every codec, an idempotent producer. The same seed gives the same bytes.
-func workload(seed uint64, start int64) (batches [][]byte) {
+// step is a batch to write, or the marker of a transaction.
+type step struct {
+	batch         []byte
+	transactional bool
+	producer      int64 // whose transaction ends, when there is no batch
+	commit        bool
+}
+
+// workload is what is written to one partition: keys again and again, tombstones, records without key (the topic was not
+// compacted when they came), every codec, an idempotent producer, and two with transactions that overlap, committed and
+// aborted. The same seed gives the same bytes.
+func workload(seed uint64, start int64) (steps []step) {
 	rng := rand.New(rand.NewPCG(seed, 26))
-	keys, stamp, sequence := 3+rng.IntN(40), start, int32(0)
+	keys, stamp, sequence := 3+rng.IntN(40), start, map[int64]int32{}
+	open := map[int64]bool{}
 	for range 40 + rng.IntN(40) {
 		o := format.BuilderOptions{Codec: format.Codec(rng.IntN(5))}
 		n := 1 + rng.IntN(8)
-		if rng.IntN(3) == 0 {
-			o.Producer = &format.Producer{ID: 5000 + int64(seed), BaseSequence: sequence}
-			sequence += int32(n)
+		switch id := 6000 + 2*int64(seed) + rng.Int64N(2); rng.IntN(4) {
+		case 0:
+			o.Producer = &format.Producer{ID: 5000 + int64(seed)}
+		case 1:
+			o.Producer, o.Transactional = &format.Producer{ID: id}, true
+			open[id] = true
+		case 2:
+			if open[id] {
+				steps = append(steps, step{producer: id, commit: rng.IntN(2) == 0})
+				delete(open, id)
+			}
+		}
+		if o.Producer != nil {
+			o.Producer.BaseSequence = sequence[o.Producer.ID]
+			sequence[o.Producer.ID] += int32(n)
 		}
 		b := format.NewBuilder(o)
 		for i := range n {
@@ -46,16 +70,43 @@ func workload(seed uint64, start int64) (batches [][]byte) {
 				key = fmt.Appendf(nil, "key-%d", rng.IntN(keys))
 			}
 			if key == nil || rng.IntN(6) > 0 {
-				value = fmt.Appendf(nil, "value %d of %s", len(batches), strings.Repeat("x", rng.IntN(60)))
+				value = fmt.Appendf(nil, "value %d of %s", len(steps), strings.Repeat("x", rng.IntN(60)))
 			}
 			headers := []format.Header{{Key: []byte("n"), Value: []byte(strconv.Itoa(i))}}
 			if err := b.Append(stamp, key, value, headers[:rng.IntN(2)]); err != nil {
 				panic(err)
 			}
 		}
-		batches = append(batches, b.Bytes())
+		steps = append(steps, step{batch: b.Bytes(), transactional: o.Transactional})
 	}
-	return batches
+	for _, id := range slices.Sorted(maps.Keys(open)) {
+		steps = append(steps, step{producer: id, commit: rng.IntN(2) == 0})
+	}
+	return steps
+}
+
+// request makes a step for a partition.
+func (s *step) request(topic string, partition int32) kmsg.Request {
+	if s.batch == nil {
+		req := kmsg.NewPtrWriteTxnMarkersRequest()
+		req.Markers = []kmsg.WriteTxnMarkersRequestMarker{{ProducerID: s.producer, Committed: s.commit,
+			Topics: []kmsg.WriteTxnMarkersRequestMarkerTopic{{Topic: topic, Partitions: []int32{partition}}}}}
+		return req
+	}
+	req := kmsg.NewPtrProduceRequest()
+	req.Acks, req.TimeoutMillis = -1, 10000
+	if s.transactional {
+		req.TransactionID = kmsg.StringPtr("made-up")
+	}
+	req.Topics = []kmsg.ProduceRequestTopic{{Topic: topic, Partitions: []kmsg.ProduceRequestTopicPartition{{Partition: partition, Records: s.batch}}}}
+	return req
+}
+
+func stepError(resp kmsg.Response) error {
+	if markers, ok := resp.(*kmsg.WriteTxnMarkersResponse); ok {
+		return kerr.ErrorForCode(markers.Markers[0].Topics[0].Partitions[0].ErrorCode)
+	}
+	return kerr.ErrorForCode(resp.(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode)
 }
 
 // compacted fills a topic on a broker, has it compacted, and returns what is left of each partition once nothing more
@@ -63,7 +114,9 @@ func workload(seed uint64, start int64) (batches [][]byte) {
 func compacted(ctx context.Context, t *testing.T, addr, data string, start int64) (left [workloads][]string) {
 	t.Helper()
 	const topic = "compacted"
-	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	versions := kversion.Stable()
+	versions.SetMaxKeyVersion(0, 11) // later ones ask a coordinator
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.MaxVersions(versions))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,21 +124,17 @@ func compacted(ctx context.Context, t *testing.T, addr, data string, start int64
 	admin := kadm.NewClient(client)
 	settings := map[string]*string{"internal.segment.bytes": kadm.StringPtr("3000"), "cleanup.policy": kadm.StringPtr("delete"), "retention.ms": kadm.StringPtr("-1"),
 		"min.cleanable.dirty.ratio": kadm.StringPtr("0.001"), "index.interval.bytes": kadm.StringPtr("200")}
-	made, err := admin.CreateTopic(ctx, workloads, 1, settings, topic)
-	if err != nil {
+	if _, err := admin.CreateTopic(ctx, workloads, 1, settings, topic); err != nil {
 		t.Fatal(err)
 	}
 	for p := range left {
-		for _, b := range workload(uint64(p), start) {
+		for _, s := range workload(uint64(p), start) {
 			for tries := 0; ; tries++ {
-				req := kmsg.NewPtrProduceRequest()
-				req.Acks, req.TimeoutMillis = -1, 10000
-				req.Topics = []kmsg.ProduceRequestTopic{{Topic: topic, TopicID: made.ID, Partitions: []kmsg.ProduceRequestTopicPartition{{Partition: int32(p), Records: b}}}}
-				resp, err := client.Request(ctx, req)
+				resp, err := client.Request(ctx, s.request(topic, int32(p)))
 				if err != nil {
 					t.Fatal(err)
 				}
-				code := kerr.ErrorForCode(resp.(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode)
+				code := stepError(resp)
 				if code == nil {
 					break
 				}
@@ -158,23 +207,27 @@ func activeBase(t *testing.T, dir string) int64 {
 
 func readPartition(ctx context.Context, t *testing.T, addr, topic string, partition int32, end int64) (records []*kgo.Record) {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().AtStart()}}))
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().AtStart()}}), kgo.KeepControlRecords())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	for len(records) == 0 || records[len(records)-1].Offset < end-1 {
+	for last := int64(-1); last < end-1; {
 		fetches := client.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {
 			t.Fatalf("partition %d: %v", partition, err)
 		}
-		records = append(records, fetches.Records()...)
+		for _, r := range fetches.Records() {
+			if last = r.Offset; !r.Attrs.IsControl() {
+				records = append(records, r)
+			}
+		}
 	}
 	return records
 }
 
 // Compaction by Stele and by Apache Kafka leaves the same of the same batches: offset, key, value, timestamp, headers,
-// and where the last segment begins.
+// and where the last segment begins. Nothing is left of what was aborted.
 func TestCompactionIsKafkas(t *testing.T) {
 	if onKafka() {
 		t.Skip("compares both")
@@ -182,8 +235,8 @@ func TestCompactionIsKafkas(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
-	const backoff = "log.cleaner.backoff.ms=100"
-	kafka, err := reference.NewNode(ctx, filepath.Join(t.TempDir(), "kafka"), "", backoff)
+	const backoff, unverified = "log.cleaner.backoff.ms=100", "transaction.partition.verification.enable=false"
+	kafka, err := reference.NewNode(ctx, filepath.Join(t.TempDir(), "kafka"), "", backoff, unverified)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +244,7 @@ func TestCompactionIsKafkas(t *testing.T) {
 	if err := kafka.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	stele := newTarget(t, backoff)
+	stele := newTarget(t, backoff, unverified)
 	start := time.Now().Add(-time.Hour).UnixMilli()
 	want := compacted(ctx, t, kafka.Addr(), kafka.Data(), start)
 	got := compacted(ctx, t, stele.Addr(), stele.Data(), start)
