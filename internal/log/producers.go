@@ -164,7 +164,7 @@ func (p *producerState) checkSequence(e int16, first, last int32) error {
 func (p *producers) checkMarker(m record.EndTxnMarker, v2 bool) error {
 	st := p.byID[m.ProducerID]
 	if st == nil {
-		return nil
+		st = &producerState{epoch: -1, coordinatorEpoch: -1, txnFirstOffset: -1}
 	}
 	same := m.ProducerEpoch == st.epoch
 	if m.ProducerEpoch < st.epoch || v2 && same && st.txnFirstOffset >= 0 && st.epoch < math.MaxInt16 {

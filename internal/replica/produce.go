@@ -47,6 +47,8 @@ type ProduceResult struct {
 	LogAppendTime  int64
 	LogStartOffset int64
 	Err            error
+	// Refused: Err is what AdmitTransaction found, and the log was not looked into.
+	Refused bool
 }
 
 // DelayedProduce is a Produce under way: everything that could be written is, and acknowledgements may be outstanding.
@@ -118,6 +120,7 @@ func (d *DelayedProduce) append(req *ProduceRequest, i int, o log.AppendOptions)
 		return nil, false
 	}
 	if out.Err = in.refused; out.Err != nil {
+		out.Refused = true
 		return p, false
 	}
 	o.Guard = in.guard

@@ -169,7 +169,7 @@ func (a *brokerAPI) produceResponse(r *Request, req *kmsg.ProduceRequest, slots 
 			if err != nil {
 				describeProduceError(&p, err)
 				p.ErrorCode = storageErrorBefore(4, req.Version, p.ErrorCode)
-				if p.LogStartOffset < 0 {
+				if p.LogStartOffset < 0 && !(slot.pending >= 0 && results[slot.pending].Refused) {
 					p.LogStartOffset = a.logStartBeside(p.ErrorCode, slot)
 				}
 				var elsewhere *replica.NotLeaderOrFollowerError

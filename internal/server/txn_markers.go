@@ -64,7 +64,7 @@ func (a *brokerAPI) writeMarker(ctx context.Context, m *kmsg.WriteTxnMarkersRequ
 			return
 		}
 		named[p] = true
-		if err := a.mayMark(marker, p); err != nil {
+		if err := a.mayMark(m, p); err != nil {
 			codes[p] = err.Code
 			return
 		}
@@ -76,8 +76,8 @@ func (a *brokerAPI) writeMarker(ctx context.Context, m *kmsg.WriteTxnMarkersRequ
 }
 
 // mayMark looks at what needs no log.
-func (a *brokerAPI) mayMark(m record.EndTxnMarker, p markedPartition) *kerr.Error {
-	if m.ProducerID < 0 || m.ProducerEpoch < 0 {
+func (a *brokerAPI) mayMark(m *kmsg.WriteTxnMarkersRequestMarker, p markedPartition) *kerr.Error {
+	if m.ProducerID < 0 || m.ProducerEpoch < 0 || m.TransactionVersion < 0 {
 		return kerr.InvalidRequest
 	}
 	if _, err := a.Replicas.Partition(p.topic, p.partition); err != nil {

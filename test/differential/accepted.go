@@ -115,6 +115,13 @@ var Accepted = []Difference{
 			}
 			return f.inTopic("__transaction_state") || f.aboutResource("__transaction_state")
 		}},
+	{"impossible-producers", "a marker of a producer whose id or epoch, or of a version of transactions that, is below zero: Kafka answers UNKNOWN_SERVER_ERROR, to all that the request asks for or to that marker", "Kafka's handler fails; Stele answers INVALID_REQUEST for that marker, and writes the others", always,
+		func(f Finding) bool {
+			req, ok := f.Request.(*kmsg.WriteTxnMarkersRequest)
+			return ok && slices.ContainsFunc(req.Markers, func(m kmsg.WriteTxnMarkersRequestMarker) bool {
+				return m.ProducerID < 0 || m.ProducerEpoch < 0 || m.TransactionVersion < 0
+			})
+		}},
 	{"share-coordinator", "the coordinator of share groups, and its topic", "share groups are not served yet: INVALID_REQUEST", always,
 		func(f Finding) bool {
 			req, ok := f.Request.(*kmsg.FindCoordinatorRequest)
@@ -244,8 +251,8 @@ const (
 	absent = "(absent)"
 )
 
-// NodeKeys are the APIs that one node serves, without transactions, security, the newer group protocols and share groups.
-var NodeKeys = []int16{0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 42, 44, 47, 48, 49, 55, 57, 60, 74, 75}
+// NodeKeys are the APIs that one node serves, without coordinators of transactions, security, the newer group protocols and share groups.
+var NodeKeys = []int16{0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 27, 32, 33, 35, 37, 42, 44, 47, 48, 49, 55, 57, 60, 61, 74, 75}
 
 var unservedFeatures = []string{"transaction.version", "group.version", "share.version", "streams.version", "eligible.leader.replicas.version"}
 

@@ -44,7 +44,7 @@ var idFields = map[string]string{
 }
 
 // times are fields that hold a server's clock when it was its turn to choose.
-var times = map[string]bool{"LogAppendTimeMillis": true, "LogAppendTime": true, "Timestamp": true, "LastFetchTimestamp": true, "LastCaughtUpTimestamp": true, "MaxTimestamp": true, "FirstTimestamp": true}
+var times = map[string]bool{"LogAppendTimeMillis": true, "LogAppendTime": true, "Timestamp": true, "LastFetchTimestamp": true, "LastCaughtUpTimestamp": true, "LastTimestamp": true, "MaxTimestamp": true, "FirstTimestamp": true}
 
 // unordered are collections whose order Kafka leaves to a hash table. The fields name an element.
 var unordered = map[string]bool{}
@@ -250,7 +250,7 @@ func text(v reflect.Value) string {
 }
 
 // names are the fields that tell the elements of a collection apart.
-var names = []string{"Topic", "MemberID", "TopicID", "Partition", "Group", "Name", "ResourceType", "ResourceName", "Key", "NodeID", "ApiKey", "InstanceID", "ClientID",
+var names = []string{"Topic", "MemberID", "TopicID", "Partition", "Group", "Name", "ResourceType", "ResourceName", "Key", "NodeID", "ApiKey", "InstanceID", "ClientID", "ProducerID",
 	"EntityType", "ReplicaID", "Feature", "ConfigName", "Source", "PrincipalType"}
 
 // number is a name for an id that both sides agree on, once both have been seen together.
@@ -282,6 +282,9 @@ func (c *comparison) nameOf(v reflect.Value, side int) string {
 			continue // the name is enough
 		case name == "TopicID" && !f.IsZero():
 			fmt.Fprintf(&s, "%s=%s ", name, c.pairs.number(side, "uuid", fmt.Sprint(f.Interface())))
+			continue
+		case name == "ProducerID":
+			fmt.Fprintf(&s, "%s=%s ", name, c.pairs.number(side, "producer", text(f)))
 			continue
 		case name == "MemberID":
 			fmt.Fprintf(&s, "%s=%s ", name, c.pairs.number(side, "member", text(f)))
@@ -481,7 +484,7 @@ func unpacked(b record.Batch) (found []string) {
 	for it.Next() {
 		r := it.Record()
 		stamp := int64(0)
-		if b.TimestampType() == record.CreateTime {
+		if b.TimestampType() == record.CreateTime && !b.IsControl() { // a marker's is the server's own, as its header says
 			stamp = b.TimestampOf(r)
 		}
 		found = append(found, fmt.Sprintf("%d %d %q %q %q", b.OffsetOf(r), stamp, r.Key, r.Value, r.Headers))

@@ -48,6 +48,9 @@ func TestS039_marker_errors(t *testing.T) {
 	t.Parallel()
 	c := transactional(t)
 	tp, id := c.topic(1, calm), c.producerID()
+	if code := c.endTxn(mark(c.producerID(), 0, true, -2, tp, 0)); code != 52 {
+		t.Errorf("a coordinator older than none: error %d", code)
+	}
 	c.store(tp, txnBatch(id, 5, 0, 1), 0)
 	c.refused(9, tp, idempotent(id, 5, 1, 1), 48)
 	v2 := func(epoch int16, coordinator int32) kmsg.WriteTxnMarkersRequestMarker {
@@ -406,8 +409,8 @@ func TestTransactionalProduce_is_verified(t *testing.T) {
 		} else {
 			from.name = ""
 		}
-		if p := c.inTransaction(version, from, txnBatch(id, 0, 0, 1)); p.ErrorCode != 19 || p.BaseOffset != -1 {
-			t.Errorf("v%d: error %d, base offset %d", version, p.ErrorCode, p.BaseOffset)
+		if p := c.inTransaction(version, from, txnBatch(id, 0, 0, 1)); p.ErrorCode != 19 || p.BaseOffset != -1 || version >= 5 && p.LogStartOffset != -1 {
+			t.Errorf("v%d: error %d, base offset %d, log start %d", version, p.ErrorCode, p.BaseOffset, p.LogStartOffset)
 		}
 		p := do[*kmsg.ProduceResponse](c, version, produceRequest(version, -1, from, 0, txnBatch(id, 0, 0, 1))).Topics[0].Partitions[0]
 		if p.ErrorCode != 53 {
