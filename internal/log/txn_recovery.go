@@ -39,6 +39,11 @@ func (d *loader) restoreTxnIndexes() error {
 	for i := first; i <= last; i++ {
 		seg, st := d.segs[i], &d.states[i]
 		take := func(txnEntry) {}
+		if data, err := vfs.ReadFile(l.o.FS, l.path(snapshotName(seg.base))); err == nil {
+			if known, err := parseSnapshot(data); err == nil {
+				p = known // it has seen what was compacted away since
+			}
+		}
 		mine := len(lost) > 0 && lost[0] == i
 		if mine {
 			lost = lost[1:]
