@@ -242,7 +242,7 @@ func (l *Log) removeSnapshots(matches func(int64) bool) error {
 }
 
 // readTxnIndex reads the transaction index of a segment; a missing one is empty. rebuild says why it has to be made
-// anew: for a part of an entry at its end, too, since the abort that it told of would be forgotten. err is the disk's.
+// anew; err is the disk's.
 func (l *Log) readTxnIndex(base int64) (entries []txnEntry, rebuild, err error) {
 	data, err := vfs.ReadFile(l.o.FS, l.path(txnName(base)))
 	if isNotExist(err) {
@@ -250,9 +250,6 @@ func (l *Log) readTxnIndex(base int64) (entries []txnEntry, rebuild, err error) 
 	}
 	if err != nil {
 		return nil, nil, err
-	}
-	if n := len(data) % txnEntrySize; n > 0 {
-		return nil, fmt.Errorf("%s: %d bytes behind the last entry", txnName(base), n), nil
 	}
 	entries, rebuild = parseTxnIndex(data, base)
 	return entries, rebuild, nil
