@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 
@@ -30,7 +31,9 @@ func decoderFor(path string) decoder {
 	switch dir := filepath.Base(filepath.Dir(absolute)); {
 	case strings.HasPrefix(dir, "__consumer_offsets-"):
 		return decodeGroup
-	case strings.HasPrefix(dir, "__cluster_metadata-"):
+	case strings.HasPrefix(dir, "__transaction_state-"):
+		return decodeTransaction
+	case strings.HasPrefix(dir, "__cluster_metadata-"), strings.HasSuffix(absolute, ".checkpoint"):
 		return decodeMetadata
 	}
 	return nil
@@ -38,13 +41,29 @@ func decoderFor(path string) decoder {
 
 func decodeGroup(_ record.Batch, r *record.Record) (string, any) {
 	rec, err := group.DecodeRecord(r.Key, r.Value)
+	var unknown *group.UnknownRecordTypeError
+	if errors.As(err, &unknown) {
+		return decodeKeptGroup(unknown.Type, r)
+	}
 	if err != nil {
 		return "unknown", undecoded{err.Error(), r.Key, r.Value}
 	}
-	if _, ok := rec.(*group.OffsetCommitRecord); ok {
-		return "OffsetCommit", rec
+	if commit, ok := rec.(*group.OffsetCommitRecord); ok {
+		return "OffsetCommit", shownCommit(commit)
 	}
 	return "GroupMetadata", rec
+}
+
+// shownCommit is a commit with its topic's id as everybody writes it.
+func shownCommit(c *group.OffsetCommitRecord) object {
+	out := object{{"Group", c.Group}, {"Topic", c.Topic}, {"Partition", c.Partition}}
+	if c.Value == nil {
+		return append(out, member{"Value", nil})
+	}
+	return append(out, member{"Value", object{
+		{"Offset", c.Value.Offset}, {"LeaderEpoch", c.Value.LeaderEpoch}, {"Metadata", c.Value.Metadata}, {"CommitTimestamp", c.Value.CommitTimestamp},
+		{"ExpireTimestamp", c.Value.ExpireTimestamp}, {"TopicID", metadata.UUID(c.Value.TopicID)},
+	}})
 }
 
 func decodeMetadata(_ record.Batch, r *record.Record) (string, any) {

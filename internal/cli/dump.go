@@ -1,18 +1,23 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/stelelog/stele/internal/epoch"
 	"github.com/stelelog/stele/internal/log"
+	"github.com/stelelog/stele/internal/metadata"
+	"github.com/stelelog/stele/internal/quorum"
 	"github.com/stelelog/stele/internal/record"
 	"github.com/stelelog/stele/internal/vfs"
 )
@@ -50,7 +55,7 @@ func (d *dumper) broken(path, format string, args ...any) error {
 func (d *dumper) file(path string) error {
 	kind := dumpKind(path)
 	if kind < 0 {
-		return usagef("log dump: %s is no file of a partition (%s)", path, strings.Join(dumpable, ", "))
+		return usagef("log dump: %s is no file that dump knows (%s)", path, strings.Join(dumpable, ", "))
 	}
 	d.env.say("%s", path)
 	switch dumpable[kind] {
@@ -83,6 +88,17 @@ func (d *dumper) file(path string) error {
 		return d.producers(path, data)
 	case "leader-epoch-checkpoint":
 		return d.epochs(path, data)
+	case "-offset-checkpoint":
+		return d.offsets(path, data)
+	case "raft-state":
+		return d.raftState(path, data)
+	case "meta.properties":
+		return d.metaProperties(path, data)
+	case "quorum-state", quorum.KeptQuorumState:
+		return d.quorumState(path, data)
+	case log.CleanShutdownName:
+		text := strings.TrimSpace(string(data))
+		return d.line(path, "cleanShutdown", orNone(text), map[string]any{"text": text})
 	}
 	text := strings.TrimSpace(string(data))
 	return d.line(path, "partitionMetadata", strings.ReplaceAll(text, "\n", "  "), map[string]any{"text": text})
@@ -153,6 +169,60 @@ func (d *dumper) epochs(path string, data []byte) error {
 		}
 	}
 	return nil
+}
+
+// offsets shows a checkpoint of the data directory: an offset for each partition.
+func (d *dumper) offsets(path string, data []byte) error {
+	positions, err := log.ParseCheckpoint(data)
+	if err != nil {
+		return d.broken(path, "%v", err)
+	}
+	partitions := slices.SortedFunc(maps.Keys(positions), func(a, b log.TopicPartition) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	for _, tp := range partitions {
+		if err := d.line(path, "offset", fmt.Sprintf("%s offset %d", tp, positions[tp]), map[string]any{"topic": tp.Topic, "partition": tp.Partition, "offset": positions[tp]}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *dumper) metaProperties(path string, data []byte) error {
+	m, err := metadata.ParseMetaProperties(data)
+	if err != nil {
+		return d.broken(path, "%v", err)
+	}
+	node, directory := int64(-1), ""
+	if m.NodeID != nil {
+		node = int64(*m.NodeID)
+	}
+	if m.DirectoryID != metadata.ZeroUUID {
+		directory = m.DirectoryID.String()
+	}
+	return d.line(path, "metaProperties", fmt.Sprintf("version %d cluster %s node %s directory %s", m.Version, orNone(m.ClusterID), orDash(node), orNone(directory)),
+		map[string]any{"version": m.Version, "clusterId": m.ClusterID, "nodeId": node, "directoryId": directory})
+}
+
+func (d *dumper) quorumState(path string, data []byte) error {
+	q, err := metadata.ParseQuorumState(data)
+	if err != nil {
+		return d.broken(path, "%v", err)
+	}
+	return d.line(path, "quorumState", fmt.Sprintf("leader %s epoch %d voted for %s voters %v version %d", orDash(int64(q.LeaderID)), q.LeaderEpoch, orDash(int64(q.VotedID)), q.CurrentVoters, q.DataVersion),
+		map[string]any{"leaderId": q.LeaderID, "leaderEpoch": q.LeaderEpoch, "votedId": q.VotedID, "voters": q.CurrentVoters, "version": q.DataVersion})
+}
+
+func (d *dumper) raftState(path string, data []byte) error {
+	st, err := quorum.ParseState(data)
+	if err != nil {
+		return d.broken(path, "%v", err)
+	}
+	text, err := json.Marshal(st)
+	if err != nil {
+		return err
+	}
+	return d.line(path, "raftState", string(text), map[string]any{"state": st})
 }
 
 // segment shows the batches of a .log, or of a snapshot of the metadata log.

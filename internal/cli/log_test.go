@@ -1,11 +1,16 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stelelog/stele/internal/record"
 )
 
 // Dump and verify read what a node wrote, decode the internal topics, and name a damaged
@@ -81,6 +86,137 @@ func TestLogDumpAndVerify(t *testing.T) {
 	}
 	args = []string{"log", "verify", t.TempDir()}
 	check(t, local(args...), 2, args, "holds no partition")
-	args = []string{"log", "dump", filepath.Join(dir, "meta.properties")}
-	check(t, local(args...), 2, args, "no file of a partition")
+	unknown := filepath.Join(t.TempDir(), "server.properties")
+	if err := os.WriteFile(unknown, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args = []string{"log", "dump", unknown}
+	check(t, local(args...), 2, args, "no file that dump knows")
+}
+
+// Every damage to what can be rebuilt, or cannot, is named with its file: producer snapshots, the index of aborted
+// transactions, the metadata log's snapshots and state, checkpoints and meta.properties; of Stele's directories and of
+// Kafka's.
+func TestLogVerifyFindsDamage(t *testing.T) {
+	t.Parallel()
+	local := func(args ...string) result { return runAt("127.0.0.1:1", "", args...) }
+	const kafkas = "../../test/reference/testdata/kafka-4.4.0/datadir"
+	steles := t.TempDir()
+	n, err := startFor(t.Context(), steles, "offsets.topic.num.partitions=1", "metadata.log.max.record.bytes.between.snapshots=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := runAt(n.server.Addr("PLAINTEXT").String(), lines(20), "produce", "t"); r.status != 0 {
+		t.Fatal(r.err)
+	}
+	n.stop()
+	snapshot := func(dir string) string {
+		found, err := filepath.Glob(filepath.Join(dir, "__cluster_metadata-0", "*[1-9]*-*.checkpoint"))
+		if err != nil || len(found) == 0 {
+			t.Fatal(found, err)
+		}
+		name, err := filepath.Rel(dir, found[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	cut := func(n int) func([]byte) []byte { return func(b []byte) []byte { return b[:len(b)-n] } }
+	replace := func(old, with string) func([]byte) []byte {
+		return func(b []byte) []byte { return bytes.Replace(b, []byte(old), []byte(with), 1) }
+	}
+	for _, c := range []struct {
+		from, file string
+		damage     func([]byte) []byte
+		says       string
+	}{
+		{kafkas, "idempotent-0/00000000000000000021.snapshot", func(b []byte) []byte { // another last sequence, under a good checksum
+			b[10+13]--
+			binary.BigEndian.PutUint32(b[2:], crc32.Checksum(b[6:], crc32.MakeTable(crc32.Castagnoli)))
+			return b
+		}, "sequence"},
+		{kafkas, "transactions-0/00000000000000000000.txnindex", cut(34), "is not in it"},
+		{kafkas, "transactions-0/00000000000000000000.txnindex", func(b []byte) []byte { b[25]++; return b }, "no marker is there"},
+		{kafkas, "open-0/00000000000000000001.snapshot", func(b []byte) []byte {
+			for i := range 8 {
+				b[10+38+i] = 0xff
+			}
+			binary.BigEndian.PutUint32(b[2:], crc32.Checksum(b[6:], crc32.MakeTable(crc32.Castagnoli)))
+			return b
+		}, "open transaction"},
+		{kafkas, snapshot(kafkas), cut(1), ""},
+		{kafkas, "meta.properties", replace("node.id=", "node.no="), "node.id"},
+		{kafkas, "replication-offset-checkpoint", replace("codecs 0 100", "codecs 0 101"), "log ends at 100"},
+		{kafkas, "recovery-point-offset-checkpoint", replace("\n", "1\n"), "damaged"},
+		{kafkas, "__cluster_metadata-0/quorum-state", cut(1), "unexpected end"},
+		{steles, "__cluster_metadata-0/raft-state", cut(1), "checksum"},
+		{steles, "bootstrap.checkpoint", cut(1), ""},
+		{steles, snapshot(steles), func([]byte) []byte { // a snapshot of another image
+			data, err := os.ReadFile(filepath.Join(kafkas, snapshot(kafkas)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return data
+		}, "others"},
+	} {
+		dir := filepath.Join(t.TempDir(), "data")
+		if err := os.CopyFS(dir, os.DirFS(c.from)); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, c.file)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, c.damage(bytes.Clone(data)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := local("log", "verify", dir); r.status != 1 || !strings.Contains(r.out, path+":") || !strings.Contains(r.out, c.says) {
+			t.Errorf("%s: status %d, no %q in\n%s", c.file, r.status, c.says, r.out)
+		}
+	}
+	for _, dir := range []string{kafkas, steles} {
+		if r := local("log", "verify", dir); r.status != 0 {
+			t.Errorf("%s: %s", dir, r.out)
+		}
+	}
+}
+
+// Records of kinds that this version does not know, or of versions beyond those it knows, are shown as they are, with
+// the reason; nothing of a record makes dump fail.
+func TestLogDumpOfUnknownRecords(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "__consumer_offsets-0")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := record.NewBuilder(record.BuilderOptions{})
+	for _, kv := range [][2]string{
+		{"\x00\x63\x00\x01g", "\x00\x00"},          // type 99
+		{"\x00\x03\x00\x01g", "\x00\x07\x01"},      // ConsumerGroupMetadata of version 7
+		{"\x00\x03\x00\x09g", "\x00\x00\x01"},      // its key cut short
+		{"\x00\x05\x00\x01g\x00\x01m", "\x00\x00"}, // a member without a body
+		{"\x00\x0a\x00\x01g\x00\x01m", "\x00\x00\x01"},
+		{"", "x"},
+	} {
+		if err := b.Append(1, []byte(kv[0]), []byte(kv[1]), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(dir, "00000000000000000000.log")
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := runAt("127.0.0.1:1", "", "log", "dump", "--records", file)
+	if r.status != 0 {
+		t.Errorf("%+v", r)
+	}
+	for _, words := range []string{"type 99, which this version does not know; the record is kept", "version 7, known are 0 to 0", "key of ConsumerGroupMetadata ends", "bad instanceId", `ShareGroupMemberMetadata {"key":{"groupId":"g","memberId":"m"}`} {
+		if !strings.Contains(r.out, words) {
+			t.Errorf("no %q in\n%s", words, r.out)
+		}
+	}
 }

@@ -128,3 +128,13 @@ func feedProducers(fsys vfs.FS, dir string, base, from int64, p *producers) erro
 		}
 	}
 }
+
+// ParseCheckpoint reads a checkpoint file of a data directory: an offset for each partition.
+func ParseCheckpoint(data []byte) (map[TopicPartition]int64, error) { return parseCheckpoint(data) }
+
+// ParsePartitionDir is the partition that a directory of that name holds; ok is false where the name is none, or that
+// of a log that waits for deletion, stands apart, or is a future copy.
+func ParsePartitionDir(name string) (tp TopicPartition, ok bool) {
+	tp, suffix, ok := parseDirName(name)
+	return tp, ok && suffix == ""
+}

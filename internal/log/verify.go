@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/stelelog/stele/internal/epoch"
@@ -27,32 +30,50 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s: offset %d: %s", p.File, p.Offset, p.Text)
 }
 
+// Report is what a check of a partition's directory found.
+type Report struct {
+	Problems []Problem
+	// Start is the first offset that is there, End the one behind the last batch; both -1 without any segment.
+	Start, End int64
+	// Batches is how many were read.
+	Batches int
+}
+
 // Verify checks a partition's directory that no process has open: every batch's bytes, that offsets rise and epochs
 // never fall, that indexes, producer snapshots and the epoch checkpoint agree with the batches, and that
 // records have a topic id. The error is the disk's; what is wrong with the content is in the answer.
 func Verify(fsys vfs.FS, dir string) ([]Problem, error) {
+	report, err := VerifyPartition(fsys, dir)
+	return report.Problems, err
+}
+
+// VerifyPartition is Verify that also tells what is there.
+func VerifyPartition(fsys vfs.FS, dir string) (Report, error) {
 	names, err := fileNames(fsys, dir)
 	if err != nil {
-		return nil, err
+		return Report{}, err
 	}
-	v := &verifier{fs: fsys, dir: dir, nextOffset: -1, lastEpoch: record.NoLeaderEpoch}
+	v := &verifier{fs: fsys, dir: dir, nextOffset: -1, firstSeen: -1, lastEpoch: record.NoLeaderEpoch}
 	for _, n := range names {
-		o, ok := fileOffset(n)
-		switch {
-		case ok && n == logName(o):
+		if at := snapshotOffset(n); at >= 0 {
+			v.snapshots = append(v.snapshots, at)
+		}
+	}
+	for _, n := range names {
+		if o, ok := fileOffset(n); ok && n == logName(o) {
 			if err := v.segment(o); err != nil {
-				return v.problems, err
-			}
-		case ok && strings.HasSuffix(n, ".snapshot"):
-			if err := v.snapshot(n); err != nil {
-				return v.problems, err
+				return v.report(), err
 			}
 		}
 	}
-	if err := v.epochs(); err != nil {
-		return v.problems, err
+	if err := v.snapshotsTo(math.MaxInt64); err != nil {
+		return v.report(), err
 	}
-	return v.problems, v.topicID()
+	if err := v.epochs(); err != nil {
+		return v.report(), err
+	}
+	err = v.topicID()
+	return v.report(), err
 }
 
 type verifier struct {
@@ -60,10 +81,24 @@ type verifier struct {
 	dir        string
 	problems   []Problem
 	nextOffset int64
+	start      int64 // of the first segment
+	segments   int
 	firstSeen  int64
 	lastEpoch  int32
 	seen       epoch.Cache // as the batches tell it
 	batches    int
+	// gaps: offsets are missing between batches or in them, as compaction leaves them.
+	gaps      bool
+	producers producers // as the batches tell it
+	snapshots []int64   // that are still to be compared with it, by offset
+}
+
+func (v *verifier) report() Report {
+	r := Report{Problems: v.problems, Start: -1, End: v.nextOffset, Batches: v.batches}
+	if v.segments > 0 {
+		r.Start = v.start
+	}
+	return r
 }
 
 func (v *verifier) found(file string, offset int64, format string, args ...any) {
@@ -73,7 +108,12 @@ func (v *verifier) found(file string, offset int64, format string, args ...any) 
 // segment checks one segment and its indexes.
 func (v *verifier) segment(base int64) error {
 	name := logName(base)
+	if v.segments++; v.segments == 1 {
+		v.start = base
+	}
 	ends := map[int64]int64{} // position of each batch -> its last offset
+	markers := map[int64]bool{}
+	var aborted []txnEntry
 	times := map[int64]int64{}
 	largest := record.NoTimestamp
 	if base < v.nextOffset {
@@ -82,7 +122,16 @@ func (v *verifier) segment(base int64) error {
 	v.nextOffset = max(v.nextOffset, base)
 	size := int64(0)
 	err := ScanSegment(v.fs, filepath.Join(v.dir, name), func(pos int64, b record.Batch) error {
+		if err := v.snapshotsTo(b.BaseOffset()); err != nil {
+			return err
+		}
 		v.batch(name, b)
+		if e, ok := v.producers.appended(b, 0); ok && e.firstOffset >= v.firstSeen {
+			aborted = append(aborted, e)
+		}
+		if b.IsControl() {
+			markers[b.LastOffset()] = true
+		}
 		if b.LastOffset()-base > 1<<31-1 {
 			v.found(name, b.BaseOffset(), "too far from the segment's base")
 		}
@@ -97,7 +146,10 @@ func (v *verifier) segment(base int64) error {
 	} else if err != nil {
 		return err
 	}
-	return v.indexes(base, size, ends, times)
+	if err := v.indexes(base, size, ends, times); err != nil {
+		return err
+	}
+	return v.transactions(base, markers, aborted)
 }
 
 // batch checks one batch's place in the log, and its records.
@@ -131,6 +183,7 @@ func (v *verifier) batch(name string, b record.Batch) {
 	if v.batches == 0 {
 		v.firstSeen = b.BaseOffset()
 	}
+	v.gaps = v.gaps || v.batches > 0 && b.BaseOffset() != v.nextOffset || b.LastOffsetDelta() != b.Count()-1
 	v.batches++
 	v.nextOffset = max(v.nextOffset, b.NextOffset())
 }
@@ -167,12 +220,35 @@ func (v *verifier) indexes(base, size int64, ends, times map[int64]int64) error 
 			v.found(name, base+int64(e.rel), "a record up to there is of %d, later than %d", t, e.timestamp)
 		}
 	}
-	name = txnName(base)
-	if data, err = v.read(name); err != nil {
+	return nil
+}
+
+// transactions compares a segment's index of aborted transactions with its markers.
+func (v *verifier) transactions(base int64, markers map[int64]bool, aborted []txnEntry) error {
+	name := txnName(base)
+	data, err := v.read(name)
+	if err != nil {
 		return err
 	}
-	if _, err := parseTxnIndex(data, base); err != nil {
+	entries, err := parseTxnIndex(data, base)
+	if err != nil {
 		v.found(name, -1, "%v", err)
+		return nil
+	}
+	if v.gaps {
+		return nil // compaction may have taken markers, and transactions' first records
+	}
+	for _, e := range entries {
+		if !markers[e.lastOffset] {
+			v.found(name, e.lastOffset, "no marker is there, which an aborted transaction of producer %d should end with", e.producerID)
+		}
+	}
+	for _, want := range aborted {
+		if !slices.ContainsFunc(entries, func(e txnEntry) bool {
+			return e.producerID == want.producerID && e.firstOffset == want.firstOffset && e.lastOffset == want.lastOffset
+		}) {
+			v.found(name, want.lastOffset, "the aborted transaction of producer %d from offset %d is not in it", want.producerID, want.firstOffset)
+		}
 	}
 	return nil
 }
@@ -186,15 +262,52 @@ func (v *verifier) read(name string) ([]byte, error) {
 	return data, err
 }
 
-func (v *verifier) snapshot(name string) error {
-	data, err := v.read(name)
-	if err != nil {
-		return err
-	}
-	if _, err := parseSnapshot(data); err != nil {
-		v.found(name, -1, "%v", err)
+// snapshotsTo compares the producer snapshots up to an offset with what the batches before them tell.
+func (v *verifier) snapshotsTo(offset int64) error {
+	for len(v.snapshots) > 0 && v.snapshots[0] <= offset {
+		at := v.snapshots[0]
+		v.snapshots = v.snapshots[1:]
+		name := snapshotName(at)
+		data, err := v.read(name)
+		if err != nil {
+			return err
+		}
+		p, err := parseSnapshot(data)
+		if err != nil {
+			v.found(name, -1, "%v", err)
+			continue
+		}
+		// What lies beyond the end, or below the first batch, a start drops or takes on trust.
+		if at <= v.nextOffset {
+			v.compare(name, at, &p)
+		}
 	}
 	return nil
+}
+
+// compare says where a snapshot contradicts the batches below it. A producer that is not in it may have expired.
+func (v *verifier) compare(name string, at int64, p *producers) {
+	for id, st := range p.byID {
+		if last, ok := st.lastBatch(); ok && last.lastOffset >= at {
+			v.found(name, last.lastOffset, "producer %d has its last batch at or above the snapshot's own offset", id)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(v.producers.byID)) {
+		want, got := v.producers.byID[id], p.byID[id]
+		if got == nil {
+			continue
+		}
+		w, wok := want.lastBatch()
+		g, gok := got.lastBatch()
+		switch {
+		case got.epoch < want.epoch:
+			v.found(name, -1, "producer %d has epoch %d, its batches %d", id, got.epoch, want.epoch)
+		case got.epoch == want.epoch && wok && (!gok || g.lastOffset < w.lastOffset || !v.gaps && (g.lastOffset != w.lastOffset || g.lastSequence != w.lastSequence)):
+			v.found(name, w.lastOffset, "producer %d has its last batch there, with sequence %d; the snapshot says offset %d, sequence %d", id, w.lastSequence, g.lastOffset, g.lastSequence)
+		case !v.gaps && want.txnFirstOffset != got.txnFirstOffset && (got.txnFirstOffset < 0 || got.txnFirstOffset >= v.firstSeen):
+			v.found(name, want.txnFirstOffset, "producer %d has an open transaction since offset %d, the snapshot says %d (-1: none)", id, want.txnFirstOffset, got.txnFirstOffset)
+		}
+	}
 }
 
 // epochs compares the checkpoint with the batches: each epoch that a batch has must begin there, or before it.

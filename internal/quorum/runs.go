@@ -27,10 +27,10 @@ type runs struct {
 // EndOffset on. Term is the entry's at Index, Timestamp that of its batch (milliseconds), both 0 where nothing was
 // ever written.
 type position struct {
-	Index     uint64
-	Term      uint64
-	EndOffset int64
-	Timestamp int64
+	Index     uint64 `json:"index"`
+	Term      uint64 `json:"term"`
+	EndOffset int64  `json:"endOffset"`
+	Timestamp int64  `json:"timestamp"`
 }
 
 func newRuns(base position) runs {
