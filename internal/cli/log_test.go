@@ -2,13 +2,17 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/stelelog/stele/internal/record"
 )
@@ -218,5 +222,45 @@ func TestLogDumpOfUnknownRecords(t *testing.T) {
 		if !strings.Contains(r.out, words) {
 			t.Errorf("no %q in\n%s", words, r.out)
 		}
+	}
+}
+
+// A directory that is being written to, with segments that roll and go, is verified without a false alarm, and a
+// damage in it is still found.
+func TestLogVerifyUnderLoad(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	n, err := startFor(t.Context(), dir, "log.segment.bytes=1048576", "metadata.log.max.record.bytes.between.snapshots=1", "log.retention.bytes=2000000", "log.retention.check.interval.ms=50", "log.initial.task.delay.ms=0", "file.delete.delay.ms=0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.stop()
+	addr := n.server.Addr("PLAINTEXT").String()
+	ctx, cancel := context.WithCancel(t.Context())
+	var writer sync.WaitGroup
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.DefaultProduceTopic("t"), kgo.UnknownTopicRetries(-1), kgo.AllowAutoTopicCreation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	value := bytes.Repeat([]byte("x"), 20_000)
+	writer.Go(func() {
+		for ctx.Err() == nil {
+			cl.ProduceSync(ctx, &kgo.Record{Value: value}, &kgo.Record{Value: value})
+		}
+	})
+	defer writer.Wait()
+	defer cancel()
+	for range 4 {
+		if r := runAt("127.0.0.1:1", "", "log", "verify", dir); r.status != 0 || !strings.Contains(r.out, "in use by a running node") {
+			t.Fatalf("%+v", r)
+		}
+	}
+	file := filepath.Join(dir, "__cluster_metadata-0", "quorum-state")
+	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := runAt("127.0.0.1:1", "", "log", "verify", dir); r.status != 1 || !strings.Contains(r.out, file) {
+		t.Errorf("%+v", r)
 	}
 }
