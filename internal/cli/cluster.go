@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,12 +54,22 @@ type clusterView struct {
 	Leaderless    int                `json:"leaderlessPartitions"`
 	UnderISR      int                `json:"underReplicatedPartitions"`
 	LogDirs       []logDirView       `json:"logDirs"`
+	Features      []featureView      `json:"features"`
+}
+
+// featureView is a feature with its finalized level, 0 for none, and the levels that the node which was asked serves.
+// A level beyond those was finalized before the disk was taken over from Apache Kafka.
+type featureView struct {
+	Name  string `json:"name"`
+	Level int16  `json:"level"`
+	Min   int16  `json:"min"`
+	Max   int16  `json:"max"`
 }
 
 func newClusterDescribe(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "describe",
-		Short:   "Show brokers, their disks, the controller quorum, and partitions in trouble",
+		Short:   "Show brokers, their disks, the controller quorum, features, and partitions in trouble",
 		Example: "  stele cluster describe\n  stele cluster describe --output json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -97,6 +109,9 @@ func describeCluster(ctx context.Context, client *kgo.Client) (clusterView, erro
 		view.Brokers = append(view.Brokers, brokerView{b.NodeID, b.Host, b.Port, rack, b.IsFenced})
 	}
 	if err := describeQuorum(ctx, client, &view); err != nil {
+		return view, err
+	}
+	if err := describeFeatures(ctx, client, &view); err != nil {
 		return view, err
 	}
 	topics, err := kadm.NewClient(client).ListTopicsWithInternal(ctx)
@@ -147,6 +162,32 @@ func describeQuorum(ctx context.Context, client *kgo.Client, view *clusterView) 
 	return nil
 }
 
+func describeFeatures(ctx context.Context, client *kgo.Client, view *clusterView) error {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "stele", "cli"
+	answer, err := req.RequestWith(ctx, client)
+	if err == nil {
+		err = kerr.ErrorForCode(answer.ErrorCode)
+	}
+	if err != nil {
+		return failed("describe the features", err)
+	}
+	features := map[string]featureView{}
+	for _, f := range answer.SupportedFeatures {
+		features[f.Name] = featureView{Name: f.Name, Min: f.MinVersion, Max: f.MaxVersion}
+	}
+	for _, f := range answer.FinalizedFeatures {
+		one := features[f.Name]
+		one.Name, one.Level = f.Name, f.MaxVersionLevel
+		features[f.Name] = one
+	}
+	view.Features = []featureView{}
+	for _, name := range slices.Sorted(maps.Keys(features)) {
+		view.Features = append(view.Features, features[name])
+	}
+	return nil
+}
+
 func (v *clusterView) addQuorum(role string, r kmsg.DescribeQuorumResponseTopicPartitionReplicaState) {
 	if role == "voter" && r.ReplicaID == v.QuorumLeader {
 		role = "leader"
@@ -186,5 +227,16 @@ func (e *env) showCluster(view clusterView) error {
 	for _, m := range view.Quorum {
 		quorum.add(m.Node, m.Role, orDash(m.LogEndOffset), orDash(m.Lag), orNone(m.LastFetch))
 	}
-	return e.show(nil, quorum)
+	if err := e.show(nil, quorum); err != nil {
+		return err
+	}
+	features := table{header: []string{"FEATURE", "LEVEL", "SERVED"}}
+	for _, f := range view.Features {
+		served := fmt.Sprintf("%d-%d", f.Min, f.Max)
+		if f.Max == 0 {
+			served = "-"
+		}
+		features.add(f.Name, f.Level, served)
+	}
+	return e.show(nil, features)
 }

@@ -269,6 +269,82 @@ func (x *takeoverTest) verify(dir string) error {
 	return nil
 }
 
+// dumps compares what Kafka's DumpLogSegments and `stele log dump` show of every file here.
+func (x *takeoverTest) dumps(dir string) error {
+	kinds := map[string][]string{}
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		ext, in := filepath.Ext(path), filepath.Base(filepath.Dir(path))
+		switch {
+		case ext == ".checkpoint", ext == ".log" && strings.HasPrefix(in, "__cluster_metadata-"):
+			kinds["--cluster-metadata-decoder --deep-iteration"] = append(kinds["--cluster-metadata-decoder --deep-iteration"], path)
+		case ext == ".log" && strings.HasPrefix(in, "__consumer_offsets-"):
+			kinds["--offsets-decoder --deep-iteration"] = append(kinds["--offsets-decoder --deep-iteration"], path)
+		case ext == ".log" && strings.HasPrefix(in, "__transaction_state-"):
+			kinds["--transaction-log-decoder --deep-iteration"] = append(kinds["--transaction-log-decoder --deep-iteration"], path)
+		case ext == ".log":
+			kinds["--print-data-log --deep-iteration"] = append(kinds["--print-data-log --deep-iteration"], path)
+		case strings.HasPrefix(in, "__cluster_metadata-"): // Kafka's own tool stumbles over its preallocated indexes
+		case slices.Contains([]string{".index", ".timeindex", ".txnindex", ".snapshot"}, ext):
+			kinds[""] = append(kinds[""], path)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	path, err := binary()
+	if err != nil {
+		return err
+	}
+	files, entries := 0, 0
+	for flags, paths := range kinds {
+		args := append([]string{"tool", "DumpLogSegments", "--files", strings.Join(paths, ",")}, strings.Fields(flags)...)
+		said, err := reference.Run(x.ctx, args...)
+		if err != nil {
+			return err
+		}
+		byFile, at := map[string]*bytes.Buffer{}, ""
+		for line := range strings.Lines(said) {
+			if name, ok := strings.CutPrefix(line, "Dumping "); ok {
+				at = strings.TrimSpace(name)
+				byFile[at] = &bytes.Buffer{}
+			} else if at != "" {
+				byFile[at].WriteString(line)
+			}
+		}
+		shown, err := exec.Command(path, append([]string{"log", "dump", "--records", "--output", "json"}, paths...)...).Output()
+		if err != nil {
+			return fmt.Errorf("log dump: %w", err)
+		}
+		ours := map[string][]byte{}
+		for line := range bytes.Lines(shown) {
+			var entry struct{ File string }
+			if err := json.Unmarshal(line, &entry); err != nil {
+				return err
+			}
+			ours[entry.File] = append(ours[entry.File], line...)
+		}
+		for _, file := range paths {
+			if byFile[file] == nil {
+				return fmt.Errorf("DumpLogSegments did not get to %s", file)
+			}
+			n, err := kafka.CompareDump(byFile[file].Bytes(), ours[file])
+			if err != nil {
+				return fmt.Errorf("%s: %w", file, err)
+			}
+			files, entries = files+1, entries+n
+		}
+	}
+	x.Logf("%d entries of %d files are shown alike", entries, files)
+	if entries < 300 {
+		return fmt.Errorf("only %d entries were compared", entries)
+	}
+	return nil
+}
+
 func (x *takeoverTest) startKafka() {
 	x.Helper()
 	ctx, cancel := context.WithTimeout(x.ctx, 90*time.Second)
@@ -340,6 +416,7 @@ func TestS030_stele_takes_over(t *testing.T) {
 		}
 		x.check("verify"+name, x.verify(x.s.Data()))
 	}
+	x.check("dumps", x.dumps(x.s.Data()))
 	strays, err := filepath.Glob(filepath.Join(node.Data(), "stray-0.*-stray"))
 	if err != nil || len(strays) != 1 {
 		t.Errorf("strays: %v %v", strays, err)
