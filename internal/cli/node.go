@@ -433,6 +433,11 @@ func (n *node) features() server.Features {
 	image := metadata.EmptyImage()
 	if newest := n.image.Load(); newest != nil {
 		image = (*newest)()
+		if n.host != nil && n.host.KRaftVersion() > 0 { // the quorum's own, which no record finalizes
+			finalized := kmsg.NewApiVersionsResponseFinalizedFeature()
+			finalized.Name, finalized.MinVersionLevel, finalized.MaxVersionLevel = metadata.FeatureKRaftVersion, n.host.KRaftVersion(), n.host.KRaftVersion()
+			shown.Finalized = append(shown.Finalized, finalized)
+		}
 	}
 	shown.FinalizedEpoch = image.Offset()
 	for name, level := range image.Features().All() {

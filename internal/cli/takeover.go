@@ -24,10 +24,11 @@ import (
 // takeover is a start on data directories that Apache Kafka ran last: what they hold is looked at as a whole, and
 // either refused with every reason at once and nothing changed, or made this node's.
 type takeover struct {
-	fs   vfs.FS
-	dirs []string
-	self quorum.Identity
-	ids  map[metadata.UUID]string // directories by id
+	fs      vfs.FS
+	dirs    []string // log directories, and the metadata directory
+	logDirs []string
+	self    quorum.Identity
+	ids     map[metadata.UUID]string // directories by id
 
 	log   *quorum.KafkaLog
 	clean bool
@@ -59,7 +60,7 @@ func (n *node) surveyKafka(ctx context.Context) (_ *takeover, err error) {
 	if err != nil || found == nil {
 		return nil, err
 	}
-	t := &takeover{fs: n.fs, self: n.identity(), log: found, ids: map[metadata.UUID]string{}, otherGroups: map[string]bool{}}
+	t := &takeover{fs: n.fs, self: n.identity(), log: found, logDirs: n.config.LogDirs(), ids: map[metadata.UUID]string{}, otherGroups: map[string]bool{}}
 	for dir, id := range n.plan.IDs {
 		t.ids[id] = dir
 		t.dirs = append(t.dirs, dir)
@@ -139,7 +140,7 @@ func (t *takeover) keep(format string, args ...any) {
 func (t *takeover) survey(ctx context.Context) error {
 	t.problems = append(t.problems, t.log.Problems(t.self)...)
 	t.clean = true
-	for _, dir := range t.dirs {
+	for _, dir := range t.logDirs {
 		if _, err := t.fs.Stat(filepath.Join(dir, log.CleanShutdownName)); err != nil {
 			t.clean = false
 		}
@@ -208,7 +209,7 @@ func (t *takeover) partition(topic *metadata.Topic, p *metadata.Partition) error
 		return nil
 	}
 	dir := ""
-	for _, d := range t.dirs {
+	for _, d := range t.logDirs {
 		if _, err := t.fs.Stat(filepath.Join(d, name)); err == nil {
 			dir = filepath.Join(d, name)
 			break

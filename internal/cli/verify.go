@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -37,7 +38,7 @@ too: what is found is looked for a second time, so that a write under way is no 
   stele log verify stele-data/orders-0 --output json
   stele log verify /var/lib/kafka/data`,
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, dirs []string) error { return e.verify(dirs) },
+		RunE: func(cmd *cobra.Command, dirs []string) error { return e.verify(cmd.Context(), dirs) },
 	}
 }
 
@@ -72,13 +73,14 @@ type verifyView struct {
 
 // verification checks data directories one after another.
 type verification struct {
+	ctx  context.Context
 	env  *env
 	fs   vfs.FS
 	view verifyView
 }
 
-func (e *env) verify(dirs []string) error {
-	v := &verification{env: e, fs: vfs.OS(), view: verifyView{Problems: []problemView{}, Notes: []string{}}}
+func (e *env) verify(ctx context.Context, dirs []string) error {
+	v := &verification{ctx: ctx, env: e, fs: vfs.OS(), view: verifyView{Problems: []problemView{}, Notes: []string{}}}
 	for _, dir := range dirs {
 		if err := v.dir(filepath.Clean(dir)); err != nil {
 			return err
@@ -174,7 +176,11 @@ const settleTime = 300 * time.Millisecond
 func (v *verification) partition(dir string, live bool) (log.Report, *metadata.Image, error) {
 	report, image, err := v.look(dir)
 	for try := 0; live && try < 3 && (len(report.Problems) > 0 || errors.Is(err, fs.ErrNotExist)); try++ {
-		time.Sleep(settleTime)
+		select {
+		case <-time.After(settleTime):
+		case <-v.ctx.Done():
+			return report, nil, v.ctx.Err()
+		}
 		if _, gone := v.fs.Stat(dir); errors.Is(gone, fs.ErrNotExist) {
 			return log.Report{Start: -1, End: -1}, nil, nil // deleted meanwhile
 		}

@@ -94,6 +94,8 @@ type Host struct {
 	once   sync.Once
 	failed error // why the loop ended; to be read after done
 
+	kraftVersion int16
+
 	// What follows belongs to the loop.
 	node    *node
 	machine *machine
@@ -161,6 +163,11 @@ func newHost(o Options, store *storage, dir string) (*Host, error) {
 	store.waitForRoom, store.hasRoom = h.waitForRoom, func() { h.full.Store(false) }
 	if h.keeper, err = newKeeper(o.FS, dir, store, o.Config.Snapshots, o.Now(), o.Logger); err != nil {
 		return nil, err
+	}
+	for _, rec := range h.keeper.head {
+		if version, ok := rec.(*metadata.KRaftVersion); ok {
+			h.kraftVersion = version.KRaftVersion
+		}
 	}
 	level, err := readBootstrap(o.FS, o.Dir)
 	if err != nil {
@@ -263,6 +270,10 @@ func (h *Host) endpoints(voters []Voter) []Voter {
 	}
 	return out
 }
+
+// KRaftVersion is the finalized kraft.version: 1 where a directory that was taken over from Apache Kafka has its voters
+// in the log, else 0. It never changes.
+func (h *Host) KRaftVersion() int16 { return h.kraftVersion }
 
 // Do runs fn on the goroutine that owns the controller, appends and replays the records it returns, which were
 // computed as if the first of them stood at nextOffset, and returns its reply when they, or without records all

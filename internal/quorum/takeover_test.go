@@ -256,6 +256,9 @@ func TestTakeOverKeepsVotersInTheLog(t *testing.T) {
 	}
 	h := startHost(t, fs, Config{Snapshots: SnapshotRules{BytesBetween: 1}})
 	waitFor(t, h, func(s *Status) bool { return len(s.snapshots) > 1 })
+	if h.KRaftVersion() != 1 {
+		t.Errorf("kraft.version %d", h.KRaftVersion())
+	}
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -373,6 +373,9 @@ func TestS030_stele_takes_over(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := standalone(ctx, node); err != nil {
+		t.Fatal(err)
+	}
 	x := &takeoverTest{T: t, ctx: ctx, node: node}
 	x.startKafka()
 	t.Cleanup(node.Kill)
@@ -448,6 +451,27 @@ func TestS030_stele_takes_over(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.check("refusal", x.refused())
+}
+
+// standalone formats a node anew as Kafka's own instructions do: its voters stand in the log (kraft.version 1). The
+// golden directory is of a static quorum.
+func standalone(ctx context.Context, node *reference.Node) error {
+	settings := fmt.Sprintf("controller.quorum.voters=\ncontroller.quorum.bootstrap.servers=%s\n", node.ControllerAddr())
+	for _, name := range []string{"extra.properties", "server.properties"} {
+		file := filepath.Join(node.Dir, name)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, append(text, settings...), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(node.Data()); err != nil {
+		return err
+	}
+	_, err := reference.Run(ctx, "tool", "StorageTool", "format", "--standalone", "-t", "SteleTakesOver4400000A", "-c", filepath.Join(node.Dir, "server.properties"))
+	return err
 }
 
 func (x *takeoverTest) refused() error {
