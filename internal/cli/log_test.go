@@ -140,7 +140,7 @@ func TestLogVerifyFindsDamage(t *testing.T) {
 			return b
 		}, "sequence"},
 		{kafkas, "transactions-0/00000000000000000000.txnindex", cut(34), "is not in it"},
-		{kafkas, "transactions-0/00000000000000000000.txnindex", func(b []byte) []byte { b[25]++; return b }, "no marker is there"},
+		{kafkas, "transactions-0/00000000000000000000.txnindex", func(b []byte) []byte { b[25]--; b[33]--; return b }, "no marker is there"},
 		{kafkas, "open-0/00000000000000000001.snapshot", func(b []byte) []byte {
 			for i := range 8 {
 				b[10+38+i] = 0xff

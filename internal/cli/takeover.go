@@ -84,6 +84,11 @@ func (n *node) surveyKafka(ctx context.Context) (_ *takeover, err error) {
 	if !n.config.HasRole("broker") {
 		t.problem("this node is configured without the role broker: only a node that is broker and controller is taken over")
 	}
+	if voters, err := n.staticVoters(); err != nil {
+		return nil, err
+	} else if len(voters) > 1 {
+		t.problem("controller.quorum.voters names %d voters: a single node is taken over by itself, more can join it later", len(voters))
+	}
 	if err := t.survey(ctx); err != nil {
 		return nil, err
 	}

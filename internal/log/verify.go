@@ -1,6 +1,7 @@
 package log
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -208,6 +209,10 @@ func (v *verifier) indexes(base, size int64, ends, times map[int64]int64) error 
 	name = timeName(base)
 	if data, err = v.read(name); err != nil {
 		return err
+	}
+	// Zeros are room that Kafka makes for entries to come, and which a start does not trust.
+	for len(data) >= timeEntrySize && bytes.Count(data[len(data)-timeEntrySize:], []byte{0}) == timeEntrySize {
+		data = data[:len(data)-timeEntrySize]
 	}
 	stamps, err := parseTimeIndex(data)
 	if err != nil {

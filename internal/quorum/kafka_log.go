@@ -69,6 +69,12 @@ func InspectKafka(fsys vfs.FS, metadataDir string, nodeID int32) (*KafkaLog, err
 	if err != nil || own {
 		return nil, err
 	}
+	if !formatted {
+		// What a quorum that is being formed here has is no format of Kafka's.
+		if forming, err := Forming(fsys, metadataDir); err != nil || forming {
+			return nil, err
+		}
+	}
 	if err := k.read(entries); err != nil {
 		return nil, err
 	}

@@ -310,6 +310,23 @@ func TestTakeOverOfAFormattedDirectory(t *testing.T) {
 	if h.Committed().MetadataVersion() != metadata.LevelLatest {
 		t.Errorf("%v", h.Committed().MetadataVersion())
 	}
+	forming := kafkaOnDisk(t)
+	for _, e := range entries {
+		if e.Name() != (SnapshotID{}).file() {
+			if err := forming.Remove(filepath.Join(testDir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, name := range []string{"00000000000000000000.log", "00000000000000000064-0000000001.checkpoint", "leader-epoch-checkpoint", "quorum-state"} {
+		_ = forming.Remove(filepath.Join(testDir, name))
+	}
+	if err := MarkForming(forming, metaDir); err != nil {
+		t.Fatal(err)
+	}
+	if k, err := InspectKafka(forming, metaDir, 1); k != nil || err != nil {
+		t.Errorf("a quorum that forms here is taken for Kafka's: %+v %v", k, err)
+	}
 	k.Prepared = 2
 	if found := k.Problems(kafkaIdentity()); len(found) != 1 || !strings.Contains(found[0], "2 records") {
 		t.Errorf("%q", found)
