@@ -27,7 +27,7 @@ type Record struct {
 type Partition struct {
 	LogStart, End int64
 	Records       []Record
-	// Committed are the offsets that a consumer with isolation.level=read_committed gets, where they are not all.
+	// Committed are the offsets that a consumer with isolation.level=read_committed gets, where there are transactions.
 	Committed []int64 `json:",omitempty"`
 }
 
@@ -104,14 +104,15 @@ func Observe(ctx context.Context, addr string, groups ...string) (State, error) 
 			from, _ := starts.Lookup(name, p)
 			to, _ := ends.Lookup(name, p)
 			part := Partition{LogStart: from.Offset, End: to.Offset}
-			if part.Records, err = read(ctx, addr, name, p, from.Offset, to.Offset, false); err != nil {
+			var transactional bool
+			if part.Records, transactional, err = read(ctx, addr, name, p, from.Offset, to.Offset, false); err != nil {
 				return s, fmt.Errorf("%s-%d: %w", name, p, err)
 			}
-			committed, err := read(ctx, addr, name, p, from.Offset, to.Offset, true)
-			if err != nil {
-				return s, fmt.Errorf("%s-%d, read_committed: %w", name, p, err)
-			}
-			if len(committed) != len(part.Records) {
+			if transactional {
+				committed, _, err := read(ctx, addr, name, p, from.Offset, to.Offset, true)
+				if err != nil {
+					return s, fmt.Errorf("%s-%d, read_committed: %w", name, p, err)
+				}
 				for _, r := range committed {
 					part.Committed = append(part.Committed, r.Offset)
 				}
@@ -217,26 +218,29 @@ func observeFeatures(ctx context.Context, cl *kgo.Client, s *State) error {
 	return nil
 }
 
-// read is every record of a partition between two offsets.
-func read(ctx context.Context, addr, topic string, partition int32, from, to int64, committed bool) ([]Record, error) {
+// read is every record of a partition between two offsets, and whether some belong to transactions.
+func read(ctx context.Context, addr, topic string, partition int32, from, to int64, committed bool) (found []Record, transactional bool, err error) {
+	if from >= to {
+		return nil, false, nil
+	}
 	opts := []kgo.Opt{kgo.SeedBrokers(addr), kgo.KeepControlRecords(), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(from)}})}
 	if committed {
 		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}
 	cl, err := kgo.NewClient(opts...)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer cl.Close()
-	var found []Record
 	// The last offset is a record or a marker: no topic here was compacted up to its end.
 	for next := from; next < to; {
 		fetches := cl.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
 			next = r.Offset + 1
+			transactional = transactional || r.Attrs.IsTransactional()
 			if r.Attrs.IsControl() {
 				return
 			}
@@ -247,7 +251,7 @@ func read(ctx context.Context, addr, topic string, partition int32, from, to int
 			found = append(found, got)
 		})
 	}
-	return found, nil
+	return found, transactional, nil
 }
 
 func text(b []byte) *string {
