@@ -53,6 +53,8 @@ func allRows(every bool) []row {
 		{name: "start: empty directory to first acknowledged write", section: sectionProcess, quick: true, measure: (*bench).startup},
 		{name: "start: kill -9 to first acknowledged write", section: sectionProcess, measure: (*bench).restart},
 		{name: "memory: idle, per connection, per partition", section: sectionProcess, quick: true, measure: (*bench).memory},
+		{name: "clean restart with 8,000 partitions: to the first acknowledged write, memory", section: sectionProcess, measure: (*bench).manyRow},
+		{name: "clean restart with 20,000 partitions, Stele alone", section: sectionProcess, measure: (*bench).mostRow},
 	}
 	base := load{partitions: 16, record: 1 << 10, batch: 16 << 10, conns: 1, acks: -1}
 	with := func(change func(*load)) load {

@@ -45,8 +45,10 @@ type DirectoryPlan struct {
 	NodeID      int32
 	MetadataDir string
 	// IDs are the directory ids by cleaned path (as log.Dirs names them), of new ones too.
-	IDs   map[string]metadata.UUID
-	fresh []string
+	IDs map[string]metadata.UUID
+	// Failed are log directories that the disk does not let us read, and why. The node goes on without them.
+	Failed map[string]error
+	fresh  []string
 	// missing are those of fresh that do not exist yet.
 	missing []string
 	// rewrite are directories of before directory ids: they get one now.
@@ -56,10 +58,10 @@ type DirectoryPlan struct {
 
 // PlanDirectories looks at the data directories without changing anything. A missing
 // or empty directory will be formatted; one that holds other things and no
-// meta.properties, one of another cluster or node, and one that cannot be read are
-// refused. clusterID is the configured one, "" for none.
+// meta.properties, and one of another cluster or node, are refused; so are a metadata directory that cannot be read, and
+// log directories if none can. One of several that cannot be read is noted as failed. clusterID is the configured one, "" for none.
 func PlanDirectories(fsys vfs.FS, dirs []string, metadataDir string, nodeID int32, clusterID string) (*DirectoryPlan, error) {
-	plan := &DirectoryPlan{ClusterID: clusterID, NodeID: nodeID, MetadataDir: filepath.Clean(metadataDir), IDs: map[string]metadata.UUID{}, v0: map[string]bool{}}
+	plan := &DirectoryPlan{ClusterID: clusterID, NodeID: nodeID, MetadataDir: filepath.Clean(metadataDir), IDs: map[string]metadata.UUID{}, Failed: map[string]error{}, v0: map[string]bool{}}
 	var all []string
 	for _, dir := range append(slices.Clone(dirs), metadataDir) {
 		if dir = filepath.Clean(dir); !slices.Contains(all, dir) {
@@ -75,7 +77,13 @@ func PlanDirectories(fsys vfs.FS, dirs []string, metadataDir string, nodeID int3
 			return nil, full
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			if err := emptyOrUnfinished(fsys, dir); err != nil {
+			err := emptyOrUnfinished(fsys, dir)
+			var unreadable *unreadableError
+			if dir != plan.MetadataDir && errors.As(err, &unreadable) {
+				plan.Failed[dir] = err
+				continue
+			}
+			if err != nil {
 				return nil, err
 			}
 			plan.fresh = append(plan.fresh, dir)
@@ -85,7 +93,12 @@ func PlanDirectories(fsys vfs.FS, dirs []string, metadataDir string, nodeID int3
 			continue
 		}
 		if err != nil {
-			return nil, &DirectoryError{Dir: dir, Reason: "cannot be read", Err: err}
+			err = &DirectoryError{Dir: dir, Reason: "cannot be read", Err: err}
+			if dir == plan.MetadataDir {
+				return nil, err
+			}
+			plan.Failed[dir] = err
+			continue
 		}
 		props, err := metadata.ParseMetaProperties(text)
 		if err != nil {
@@ -119,6 +132,9 @@ func PlanDirectories(fsys vfs.FS, dirs []string, metadataDir string, nodeID int3
 		}
 		seen[id], plan.IDs[dir] = dir, id
 	}
+	if err := plan.anyLeft(dirs); err != nil {
+		return nil, err
+	}
 	for _, dir := range plan.fresh {
 		plan.IDs[dir] = metadata.NewUUID(rand.Reader)
 	}
@@ -127,6 +143,26 @@ func PlanDirectories(fsys vfs.FS, dirs []string, metadataDir string, nodeID int3
 	}
 	return plan, nil
 }
+
+// anyLeft is an error when every log directory has failed.
+func (p *DirectoryPlan) anyLeft(dirs []string) (first error) {
+	for _, dir := range dirs {
+		failed := p.Failed[filepath.Clean(dir)]
+		if failed == nil {
+			return nil
+		}
+		if first == nil {
+			first = failed
+		}
+	}
+	return first
+}
+
+// unreadableError says that the disk does not let a directory be read.
+type unreadableError struct{ err error }
+
+func (e *unreadableError) Error() string { return e.err.Error() }
+func (e *unreadableError) Unwrap() error { return e.err }
 
 // leastRoom is the space, in bytes, that a first start needs on a disk, and leastRoomAgain what a later one does: a few
 // small files are written before it can serve.
@@ -163,7 +199,7 @@ func emptyOrUnfinished(fsys vfs.FS, dir string) error {
 		return nil
 	}
 	if err != nil {
-		return &DirectoryError{Dir: dir, Reason: "cannot be read", Err: err}
+		return &DirectoryError{Dir: dir, Reason: "cannot be read", Err: &unreadableError{err}}
 	}
 	if used := filepath.Join(dir, quorum.TopicName+"-0"); slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == filepath.Base(used) }) && everUsed(fsys, used) {
 		return &DirectoryError{Dir: dir, Reason: fmt.Sprintf("it holds a metadata log but no %s: do not empty it, restore that file (%s)", metaPropertiesName, wholeMetaProperties)}

@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"errors"
+	"syscall"
 	"testing"
 
 	"github.com/stelelog/stele/internal/metadata"
@@ -20,5 +22,38 @@ func TestPlanNamesDirectoriesCleaned(t *testing.T) {
 	}
 	if !plan.FormatsQuorum() {
 		t.Error("the metadata directory is new, and not formatted")
+	}
+}
+
+// One of several log directories that the disk does not let us read is noted and gone on without; the metadata directory,
+// and the last one, are refused.
+func TestPlanGoesOnWithoutAFailedDirectory(t *testing.T) {
+	t.Parallel()
+	disk := vfs.NewFault(vfs.NewMem())
+	plan, err := PlanDirectories(disk, []string{"/a", "/b", "/c"}, "/a", 1, "")
+	if err == nil {
+		err = plan.Carry(disk, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := plan.IDs["/c"]
+	disk.Add(vfs.Rule{Kind: vfs.OpOpen, Name: "/b/meta", Count: -1, Err: syscall.EIO})
+	plan, err = PlanDirectories(disk, []string{"/a", "/b", "/c"}, "/a", 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, known := plan.IDs["/b"]; known || len(plan.Failed) != 1 || !errors.Is(plan.Failed["/b"], syscall.EIO) || plan.IDs["/c"] != id || len(plan.fresh) > 0 {
+		t.Errorf("%+v", plan)
+	}
+	if _, err := PlanDirectories(disk, []string{"/a", "/c"}, "/b", 1, ""); !errors.Is(err, syscall.EIO) {
+		t.Errorf("metadata in a directory that cannot be read: %v", err)
+	}
+	if _, err := PlanDirectories(disk, []string{"/b"}, "/a", 1, ""); !errors.Is(err, syscall.EIO) {
+		t.Errorf("no log directory can be read: %v", err)
+	}
+	disk.Add(vfs.Rule{Kind: vfs.OpReadDir, Name: "/d", Count: -1, Err: syscall.EIO})
+	if plan, err = PlanDirectories(disk, []string{"/a", "/d"}, "/a", 1, ""); err != nil || plan.Failed["/d"] == nil || len(plan.fresh) > 0 {
+		t.Errorf("a new directory that cannot be read: %+v, %v", plan, err)
 	}
 }

@@ -171,7 +171,7 @@ func describeGroup(ctx context.Context, admin *kadm.Client, group string) (group
 	}
 	var ends kadm.ListedOffsets
 	if len(topics) > 0 {
-		if ends, err = admin.ListEndOffsets(ctx, topics...); err != nil {
+		if ends, err = admin.ListEndOffsets(ctx, topics...); withLeaders(err) != nil {
 			return groupView{}, failed(what, err)
 		}
 	}

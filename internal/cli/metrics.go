@@ -293,7 +293,9 @@ func (n *node) collectGroups(s telemetry.Sink) {
 
 func (n *node) collectDirs(s telemetry.Sink) {
 	online := n.dirs.Online()
-	for _, dir := range slices.Sorted(maps.Keys(n.plan.IDs)) {
+	dirs := slices.Concat(slices.Collect(maps.Keys(n.plan.IDs)), slices.Collect(maps.Keys(n.plan.Failed)))
+	slices.Sort(dirs)
+	for _, dir := range dirs {
 		state := 0.0
 		if slices.Contains(online, dir) {
 			state = 1

@@ -182,6 +182,7 @@ func (n *node) openDirectories() error {
 		FS: n.fs, Paths: n.config.LogDirs(), RecoveryThreads: n.config.Int("num.recovery.threads.per.data.dir"), Logger: n.logger,
 		OnEvent:      func(e log.Event) { n.replicaEvents().LogEvent(e) },
 		OnOffline:    func(dir string, cause error) { n.directoryOffline(dir, cause) },
+		Failed:       n.plan.Failed,
 		MaxOpenFiles: maxOpenFiles(n.config.Int("log.max.open.files"), handleLimit()),
 		Limits:       log.RoomLimits{Soft: n.config.Long("log.dir.soft.limit.bytes"), Reserve: n.config.Long("log.dir.reserve.bytes")},
 	})
@@ -499,7 +500,9 @@ func (n *node) directoryFailed(dir string, cause error) {
 	}
 	var offline [][16]byte
 	for _, path := range n.dirs.Offline() {
-		offline = append(offline, n.plan.IDs[path])
+		if id, known := n.plan.IDs[path]; known {
+			offline = append(offline, id)
+		}
 	}
 	if n.broker != nil {
 		n.broker.SetOfflineDirs(offline)

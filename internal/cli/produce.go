@@ -175,6 +175,7 @@ func (e *env) produce(cmd *cobra.Command, o produceOptions) error {
 
 	var result outcome
 	bar, finish := e.progress("produced")
+	stopSaying := e.saysWhy(ctx, client, o.topic, func() int64 { written, _, _ := result.get(); return written })
 	scanner := bufio.NewScanner(in)
 	scanner.Buffer(make([]byte, 0, min(64<<10, o.maxLine+1)), o.maxLine+1) // with the end of the line
 	var bad error                                                          // what is wrong with a line: those before it are written
@@ -198,6 +199,7 @@ func (e *env) produce(cmd *cobra.Command, o produceOptions) error {
 		}
 	}
 	flushErr := client.Flush(ctx)
+	stopSaying()
 	finish()
 	written, lost, first := result.get()
 	if first != nil {

@@ -220,11 +220,11 @@ func describeTopic(ctx context.Context, admin *kadm.Client, topic string) (topic
 		return topicView{}, failed(what, err)
 	}
 	starts, err := admin.ListStartOffsets(ctx, topic)
-	if err != nil {
+	if withLeaders(err) != nil {
 		return topicView{}, failed(what, err)
 	}
 	ends, err := admin.ListEndOffsets(ctx, topic)
-	if err != nil {
+	if withLeaders(err) != nil {
 		return topicView{}, failed(what, err)
 	}
 	view := topicView{Topic: topic, TopicID: topicIDText(detail.ID), Internal: detail.IsInternal, Configs: []configView{}}

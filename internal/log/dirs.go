@@ -38,6 +38,8 @@ type DirsOptions struct {
 	OnEvent         func(Event)
 	// OnOffline hears, once each and on a goroutine of its own, that a directory has gone offline.
 	OnOffline func(dir string, cause error)
+	// Failed are those of Paths that are known not to work, and why: they are offline from the start.
+	Failed map[string]error
 	// MaxOpenFiles bounds how many files of segments are open at once; 0: no bound.
 	MaxOpenFiles int
 	// Limits of the free space of every directory's volume; zero: none. SetRoomLimits changes them.
@@ -133,6 +135,9 @@ func OpenDirs(o DirsOptions) (*Dirs, error) {
 		d.share(d.dirs[len(d.dirs)-1])
 	}
 	for _, ld := range d.dirs {
+		if ld.offline = o.Failed[ld.path]; ld.offline != nil {
+			continue
+		}
 		if err := d.lockDir(ld); err != nil {
 			if errors.Is(err, vfs.ErrLocked) {
 				d.unlock()
@@ -594,6 +599,19 @@ func compareBool(a, b bool) int {
 		return -1
 	}
 	return 1
+}
+
+// Holds finds the online directory in which a partition's log lies, open or not.
+func (d *Dirs) Holds(tp TopicPartition) (path string, ok bool) {
+	for _, ld := range d.dirs {
+		if ld.failure() != nil {
+			continue
+		}
+		if _, err := d.o.FS.Stat(filepath.Join(ld.path, tp.String())); err == nil {
+			return ld.path, true
+		}
+	}
+	return "", false
 }
 
 // DirOf is the path of the log directory that holds a partition.

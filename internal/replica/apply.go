@@ -193,8 +193,13 @@ func (m *Manager) createMissing(img *metadata.Image, changed []assignment) {
 			continue
 		}
 		slots <- struct{}{}
-		assigned, _ := a.state.Directory(m.o.BrokerID)
-		place := m.o.Dirs.Place(m.o.Directories[assigned])
+		path, missing := m.placeOf(a)
+		if missing != nil {
+			<-slots
+			m.notOpened(a, missing)
+			continue
+		}
+		place := m.o.Dirs.Place(path)
 		all.Go(func() {
 			defer func() { <-slots }()
 			if err := m.create(img, a.topic, a.state, place); err != nil {
@@ -265,6 +270,25 @@ func (m *Manager) create(img *metadata.Image, t *metadata.Topic, state *metadata
 	return nil
 }
 
+// placeOf is the path of the log directory that a partition's log goes to, "" for one to be chosen. It is missing when the
+// cluster counts on records that this broker has in a directory which is not here: an empty log in their place would be
+// taken for them. A replica that is not counted on any more is copied anew.
+func (m *Manager) placeOf(a assignment) (path string, missing error) {
+	assigned, _ := a.state.Directory(m.o.BrokerID)
+	path, known := m.o.Directories[assigned]
+	if known || len(m.o.Directories) == 0 || assigned == metadata.DirUnassigned || a.state.PartitionEpoch == 0 {
+		return path, nil
+	}
+	tp := log.TopicPartition{Topic: a.topic.Name, Partition: a.state.ID}
+	if path, found := m.o.Dirs.Holds(tp); found {
+		return path, nil
+	}
+	if assigned == metadata.DirMigrating || !slices.Contains(a.state.ISR, m.o.BrokerID) {
+		return "", nil
+	}
+	return "", &log.StorageError{Dir: "with id " + assigned.String(), Op: "open " + tp.String(), Err: ErrDirectoryMissing}
+}
+
 // notOpened keeps why a partition that belongs here has no log, as the answer to whoever asks for it.
 func (m *Manager) notOpened(a assignment, err error) {
 	tp := topicPartition{a.topic.Name, a.state.ID}
@@ -275,6 +299,12 @@ func (m *Manager) notOpened(a assignment, err error) {
 	if log.IsFull(err) {
 		if !log.IsFull(before) {
 			m.o.Logger.Error("replica not opened: the disk is full; it is tried again until there is room", "topic", a.topic.Name, "partition", a.state.ID, "error", err)
+		}
+		return
+	}
+	if errors.Is(err, ErrDirectoryMissing) {
+		if !errors.Is(before, ErrDirectoryMissing) {
+			m.o.Logger.Error("replica not opened: bring its log directory back, or delete the topic", "topic", a.topic.Name, "partition", a.state.ID, "error", err)
 		}
 		return
 	}

@@ -504,3 +504,43 @@ func TestACorruptLogIsGivenUp(t *testing.T) {
 	}
 	n.mustProduce("u", 1)
 }
+
+// TestB146_an_empty_directory_is_not_taken_for_a_lost_one: a replica whose directory is not here any more is not made anew
+// while the cluster counts on its records: it answers KAFKA_STORAGE_ERROR, and nobody is told a new place. One that is not in
+// sync is made, and one that lies in another directory after all is found there.
+func TestB146_an_empty_directory_is_not_taken_for_a_lost_one(t *testing.T) {
+	t.Parallel()
+	here, gone := metadata.UUID{1, 1}, metadata.UUID{2, 2}
+	told := make(chan int32, 10)
+	with := func(o *Options) {
+		o.Directories = map[metadata.UUID]string{here: "/data"}
+		o.DirectoryAssigned = func(_ metadata.UUID, p int32, _ metadata.UUID) { told <- p }
+	}
+	n := newNode(t, with)
+	id := topicID("t")
+	part := func(p int32, isr []int32, dir metadata.UUID) metadata.Record {
+		return &metadata.PartitionRecord{TopicID: id, PartitionID: p, Replicas: []int32{1, 2}, ISR: isr, Leader: -1, PartitionEpoch: 3,
+			Directories: []metadata.UUID{dir, {9}}}
+	}
+	if _, err := n.m.o.Dirs.Create(log.TopicPartition{Topic: "t", Partition: 3}, id, log.Config{}, "", true); err != nil {
+		t.Fatal(err)
+	}
+	n.replay(&metadata.TopicRecord{Name: "t", TopicID: id}, part(0, []int32{1}, gone), part(1, []int32{2}, gone), part(2, []int32{1, 2}, metadata.DirLost),
+		part(3, []int32{1}, gone), part(4, []int32{1}, metadata.DirMigrating))
+	for p, missing := range []bool{true, false, true, false, false} {
+		_, err := n.m.Partition("t", int32(p))
+		var storage *log.StorageError
+		if errors.Is(err, ErrDirectoryMissing) != missing || missing && !errors.As(err, &storage) {
+			t.Errorf("t-%d: %v", p, err)
+		}
+	}
+	close(told)
+	for p := range told {
+		if p == 0 || p == 2 {
+			t.Errorf("the controller is told that t-%d has moved", p)
+		}
+	}
+	if off := n.m.o.Dirs.Offline(); len(off) > 0 {
+		t.Error(off)
+	}
+}

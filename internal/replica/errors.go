@@ -86,6 +86,9 @@ func (e *NotLeaderOrFollowerError) Error() string {
 // Is makes errors.Is(err, ErrNotLeaderOrFollower) true.
 func (e *NotLeaderOrFollowerError) Is(target error) bool { return target == ErrNotLeaderOrFollower }
 
+// ErrDirectoryMissing says that a replica's log directory is none of this broker's any more.
+var ErrDirectoryMissing = errors.New("the log directory that has its records is missing here")
+
 // FencedLeaderEpochError says that the request's leader epoch is older than the one known here.
 type FencedLeaderEpochError struct {
 	Topic     string

@@ -42,7 +42,7 @@ func startReader(n *node, topic string) *reader {
 				return
 			default:
 			}
-			if err := readOnce(n, topic); err != nil {
+			if err := readOnce(n, topic, 0); err != nil {
 				r.failed.CompareAndSwap(nil, &err)
 				return
 			}
@@ -53,7 +53,7 @@ func startReader(n *node, topic string) *reader {
 	return r
 }
 
-func readOnce(n *node, topic string) error {
+func readOnce(n *node, topic string, partition int32) error {
 	c, err := probe.Dial(n.addr(), 5*time.Second)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func readOnce(n *node, topic string) error {
 	one := kmsg.NewFetchRequestTopic()
 	one.Topic = topic
 	p := kmsg.NewFetchRequestTopicPartition()
-	p.PartitionMaxBytes = 64 << 10
+	p.Partition, p.PartitionMaxBytes = partition, 64<<10
 	one.Partitions = append(one.Partitions, p)
 	req.Topics = append(req.Topics, one)
 	resp, err := c.Request(req)

@@ -27,7 +27,7 @@ fi
 if [ "$minutes" -lt 2 ]; then
 	case $((seed % 4)) in
 	0) turn "$seed" -run TestKillLoop ;;
-	1) turn "$seed" -run 'TestFullDisk|TestE072|TestSoftLimit' ;;
+	1) turn "$seed" -run 'TestFullDisk|TestE072|TestSoftLimit|TestS064' ;;
 	2) turn "$seed" -run 'TestStart|TestMemory' ;;
 	3) turn "$seed" -run 'TestCrowd|TestFloods|TestB058' ;;
 	esac
