@@ -12,7 +12,7 @@ import (
 
 const (
 	restartPartitions = 8000
-	mostPartitions = 20000
+	mostPartitions    = 20000
 	// perTopic is how many of them a topic has: one request creates no more than 10,000.
 	perTopic = 4000
 	// settleTime is how long a node is left alone before its memory is looked at.
