@@ -250,13 +250,17 @@ func (b *Broker) SetOfflineDirs(dirs [][16]byte) { b.life.setOffline(dirs) }
 // SetCordonedDirs reports the log directories that take no new replicas.
 func (b *Broker) SetCordonedDirs(dirs [][16]byte) { b.life.setCordoned(dirs) }
 
+// shutdownPatience is how long a broker that stops waits for any controller at all: about an election's time. The other
+// nodes may be stopping too.
+const shutdownPatience = 2 * time.Second
+
 // ErrShutdownTimeout says that the controller did not release the broker in time:
 // some leaderships could not be moved, or no controller answered.
 var ErrShutdownTimeout = errors.New("controlled shutdown did not finish in time")
 
 // ControlledShutdown asks the controller to move leaderships away, and waits until
-// it lets the broker go. Afterwards, or after ErrShutdownTimeout, call Stop. Where no controller answers for two
-// heartbeats' time there is nobody to wait for: ErrNoController.
+// it lets the broker go. Afterwards, or after ErrShutdownTimeout, call Stop. Where no controller answers for
+// shutdownPatience there is nobody to wait for: ErrNoController.
 func (b *Broker) ControlledShutdown(ctx context.Context) error {
 	if b.Epoch() < 0 {
 		return nil // never registered: nothing to hand over
@@ -277,7 +281,7 @@ func (b *Broker) ControlledShutdown(ctx context.Context) error {
 			return ctx.Err()
 		case now := <-look.C:
 			heard := time.Unix(0, b.life.answered.Load())
-			if now.Sub(began) > 2*b.opts.HeartbeatInterval && now.Sub(heard) > 2*b.opts.HeartbeatInterval {
+			if now.Sub(began) > shutdownPatience && now.Sub(heard) > shutdownPatience {
 				return ErrNoController
 			}
 		}

@@ -123,7 +123,7 @@ Start a node, then use any Kafka client, or the commands below:
 	}
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
-		newServe(e), newTopic(e), newProduce(e), newConsume(e), newGroup(e), newConfig(e), newQuota(e), newCluster(e), newLog(e),
+		newServe(e), newDev(e), newTopic(e), newProduce(e), newConsume(e), newGroup(e), newConfig(e), newQuota(e), newCluster(e), newLog(e),
 	)
 	e.addCompletions(root)
 	markUsage(root)

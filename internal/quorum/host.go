@@ -370,7 +370,9 @@ func (h *Host) run() error {
 		if err := h.node.campaign(); err != nil {
 			return err
 		}
-	case h.node.term == 0: // a quorum that was just formed
+	default:
+		// Either all have just started, and nobody's silence has to be waited out, or there is a leader, and nobody who
+		// hears it listens to this voter.
 		h.canvass()
 	}
 	timer := time.NewTimer(0)
@@ -466,7 +468,7 @@ const (
 )
 
 // canvass makes this voter stand for election soon, because there is no leader and nobody's silence has to be waited
-// out: the quorum is new, or the leader's process has ended. The voters take turns, in the order of their ids.
+// out: this process has just started, or the leader's has ended. The voters take turns, in the order of their ids.
 func (h *Host) canvass() {
 	turn := 0
 	for _, v := range h.node.voters {

@@ -1,0 +1,146 @@
+package node
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// devCluster is a `stele dev` process and what it says.
+type devCluster struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines chan string
+}
+
+func startDev(t *testing.T, dir string, port int) *devCluster {
+	t.Helper()
+	d := &devCluster{t: t, cmd: exec.Command(built(t), "dev", "--data-dir", dir, "--port", fmt.Sprint(port), "--set", "http.listen="), lines: make(chan string, 1000)}
+	var err error
+	if d.in, err = d.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := d.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(d.lines)
+		for in := bufio.NewScanner(out); in.Scan(); {
+			d.lines <- in.Text()
+		}
+	}()
+	t.Cleanup(func() { d.cmd.Process.Kill() })
+	return d
+}
+
+// until reads lines up to one that holds the text.
+func (d *devCluster) until(text string) string {
+	d.t.Helper()
+	timeout := time.After(patience)
+	var seen []string
+	for {
+		select {
+		case line, ok := <-d.lines:
+			seen = append(seen, line)
+			if !ok {
+				d.t.Fatalf("%q was not said:\n%s", text, strings.Join(seen, "\n"))
+			}
+			if strings.Contains(line, text) {
+				return line
+			}
+		case <-timeout:
+			d.t.Fatalf("%q was not said:\n%s", text, strings.Join(seen, "\n"))
+		}
+	}
+}
+
+func (d *devCluster) tell(command string) { fmt.Fprintln(d.in, command) }
+
+// freePorts is a port from which on those of three nodes are free.
+func freePorts(t *testing.T) int {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		l.Close()
+		free := true
+		for _, p := range []int{port, port + 1, port + 10, port + 11, port + 20, port + 21} {
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
+			if err != nil {
+				free = false
+				break
+			}
+			l.Close()
+		}
+		if free {
+			return port
+		}
+	}
+	t.Fatal("no free ports")
+	return 0
+}
+
+func TestDevelopersCluster(t *testing.T) {
+	// `stele dev` runs three nodes; a record that was acknowledged is there when one is killed, when that one is back and the others stopped in turn, and at the next start; a line that means nothing is answered.
+	t.Parallel()
+	dir, port := filepath.Join(t.TempDir(), "dev"), freePorts(t)
+	d := startDev(t, dir, port)
+	line := d.until("nodes are ready")
+	_, bootstrap, _ := strings.Cut(line, "--bootstrap-server ")
+	stele := func(in string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(built(t), append(args, "--bootstrap-server", bootstrap)...)
+		cmd.Stdin = strings.NewReader(in)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("stele %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+	stele("", "topic", "create", "kept")
+	if described := stele("", "topic", "describe", "kept"); !strings.Contains(described, "at least 2 of 3") {
+		t.Errorf("a topic by default:\n%s", described)
+	}
+	stele("one\n", "produce", "kept")
+	d.tell("kill 2")
+	d.until("node 2: killed")
+	stele("two\n", "produce", "kept")
+	d.tell("start 2")
+	d.until("node 2: started")
+	d.tell("start 2")
+	d.until("runs already")
+	d.tell("pause 7")
+	d.until("no node 7")
+	d.tell("dance")
+	d.until("no command")
+	d.tell("status")
+	d.until("voter")
+	d.tell("quit")
+	if err := d.cmd.Wait(); err != nil {
+		t.Fatalf("quit: %v", err)
+	}
+	d = startDev(t, dir, port)
+	d.until("nodes are ready")
+	if got := stele("", "consume", "kept", "--stop-at-end"); got != "one\ntwo\n" {
+		t.Errorf("after the next start: %q", got)
+	}
+	d.cmd.Process.Signal(os.Interrupt)
+	if err := d.cmd.Wait(); err != nil {
+		t.Errorf("interrupted: %v", err)
+	}
+}
