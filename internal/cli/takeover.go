@@ -151,6 +151,9 @@ func (t *takeover) survey(ctx context.Context) error {
 		}
 	}
 	img := t.log.Image
+	if err := t.neverStarted(); err != nil {
+		return err
+	}
 	for id := range img.Brokers().All() {
 		if id != t.self.NodeID {
 			t.problem("broker %d is registered too: only a single node is taken over (unregister brokers that are gone for good)", id)
@@ -175,6 +178,27 @@ func (t *takeover) survey(ctx context.Context) error {
 	}
 	if t.transactionals > 0 {
 		t.keep("%d transactional ids, none of them in a transaction", t.transactionals)
+	}
+	return nil
+}
+
+// neverStarted makes sure that a metadata log without a record is of a cluster that never was: where there are
+// partitions, it was lost.
+func (t *takeover) neverStarted() error {
+	if t.log.EndOffset > 0 {
+		return nil
+	}
+	for _, dir := range t.logDirs {
+		entries, err := t.fs.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			if tp, ok := log.ParsePartitionDir(entry.Name()); ok && entry.IsDir() && tp.Topic != quorum.TopicName {
+				t.problem("the metadata log is empty, but there are partitions, such as %s: it was lost, put it back from a copy", filepath.Join(dir, entry.Name()))
+				return nil
+			}
+		}
 	}
 	return nil
 }

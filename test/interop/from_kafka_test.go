@@ -137,6 +137,8 @@ type takeoverTest struct {
 	at   kafka.Producer
 	next int // offset in topic java
 	read int // of its group
+
+	protocol string // of group switched
 }
 
 func (x *takeoverTest) check(name string, err error) {
@@ -202,6 +204,12 @@ func (x *takeoverTest) carryOn(addr string) error {
 		return fmt.Errorf("the consumer in Java: %w", err)
 	}
 	x.read += 5
+	// A group whose members used the newer protocol under Kafka, and the classic one since.
+	got, err = x.java.do("consume java switched %s 5", x.protocol)
+	if err := errors.Join(follows(got, err, x.read-5, 5), x.leave("switched")); err != nil {
+		return fmt.Errorf("the group that changes its protocol: %w", err)
+	}
+	x.protocol = "classic"
 	cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
 	if err != nil {
 		return err
@@ -227,6 +235,11 @@ func (x *takeoverTest) carryOn(addr string) error {
 		return err
 	}
 	x.want, err = kafka.Observe(x.ctx, addr, kafka.Classic, kafka.Static)
+	return err
+}
+
+func (x *takeoverTest) leave(group string) error {
+	_, err := x.java.do("close %s", group)
 	return err
 }
 
@@ -376,7 +389,7 @@ func TestS030_stele_takes_over(t *testing.T) {
 	if err := standalone(ctx, node); err != nil {
 		t.Fatal(err)
 	}
-	x := &takeoverTest{T: t, ctx: ctx, node: node}
+	x := &takeoverTest{T: t, ctx: ctx, node: node, protocol: "consumer"}
 	x.startKafka()
 	t.Cleanup(node.Kill)
 	x.java = newCarried(t, node.Addr())

@@ -21,6 +21,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * <pre>
  *   produce TOPIC N              the one idempotent producer sends N records and waits for them
  *   consume TOPIC GROUP KIND N   the one consumer of that group, of protocol KIND, reads N records and commits
+ *   close GROUP                  that consumer leaves
  *   open TOPIC ID                a transactional producer begins, sends a record, and leaves it at that
  * </pre>
  */
@@ -83,6 +84,9 @@ public class Carry {
                 return offsets.toString().trim();
             case "consume":
                 return consume(words[1], words[2], words[3], Integer.parseInt(words[4]));
+            case "close":
+                consumers.remove(words[1]).close();
+                return "";
             case "open":
                 KafkaProducer<String, String> t = producer(words[2]);
                 t.initTransactions();
