@@ -124,23 +124,35 @@ func (k *kafkaReader) stele() (own, formatted bool, err error) {
 	if err != nil {
 		return true, true, nil // Open says what is wrong with it
 	}
-	text, err := vfs.ReadFile(k.fs, filepath.Join(k.Dir, epoch.CheckpointName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, true, nil
-	}
-	if err != nil {
-		return false, true, err
-	}
-	cache, err := epoch.Parse(text)
-	if err != nil {
-		return true, true, nil
-	}
-	last, ok := cache.Latest()
-	if !ok || uint64(last.Epoch) <= st.term {
-		return true, true, nil
+	newest, err := k.newestEpoch()
+	if err != nil || uint64(newest) <= st.term {
+		return true, true, err
 	}
 	k.since, k.QuorumEpoch = st.term, int32(st.term)
 	return false, true, nil
+}
+
+// newestEpoch is the newest epoch that the files beside the log tell of, 0 for none: Kafka writes down the one it
+// votes in, and the one of the log. What cannot be read says nothing.
+func (k *kafkaReader) newestEpoch() (int32, error) {
+	newest := int32(0)
+	text, err := vfs.ReadFile(k.fs, filepath.Join(k.Dir, epoch.CheckpointName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	if cache, err := epoch.Parse(text); err == nil {
+		if last, ok := cache.Latest(); ok {
+			newest = last.Epoch
+		}
+	}
+	text, err = vfs.ReadFile(k.fs, filepath.Join(k.Dir, quorumStateName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	if q, err := metadata.ParseQuorumState(text); err == nil {
+		newest = max(newest, q.LeaderEpoch)
+	}
+	return newest, nil
 }
 
 func (k *kafkaReader) read(entries []fs.DirEntry) error {

@@ -217,6 +217,7 @@ func TestTakeOverAfterReturn(t *testing.T) {
 	if err := vfs.WriteFileAtomic(fs, name, append(data, led...)); err != nil {
 		t.Fatal(err)
 	}
+	// Which of the two files tells of it does not matter: a crash may have come before the other.
 	checkpoint := filepath.Join(testDir, epoch.CheckpointName)
 	text, _ := vfs.ReadFile(fs, checkpoint)
 	cache, err := epoch.Parse(text)
@@ -226,12 +227,22 @@ func TestTakeOverAfterReturn(t *testing.T) {
 	if cache, _, err = cache.Assign(was+1, end); err != nil {
 		t.Fatal(err)
 	}
-	if err := vfs.WriteFileAtomic(fs, checkpoint, epoch.Format(cache)); err != nil {
+	byEpochs := fs.CrashClone(vfs.LoseNothing, 0)
+	if err := vfs.WriteFileAtomic(byEpochs, checkpoint, epoch.Format(cache)); err != nil {
+		t.Fatal(err)
+	}
+	if k := inspect(t, byEpochs); !k.Returned || k.EndOffset != end+1 {
+		t.Fatalf("%+v", k)
+	}
+	if err := writeQuorumState(fs, testDir, metadata.QuorumState{LeaderID: 1, LeaderEpoch: was + 1, VotedID: 1, CurrentVoters: []int32{1}}); err != nil {
 		t.Fatal(err)
 	}
 	k := inspect(t, fs)
 	if !k.Returned || k.EndOffset != end+1 {
 		t.Fatalf("%+v", k)
+	}
+	if img, problems, err := Verify(fs, testDir); err != nil || len(problems) > 0 || img == nil {
+		t.Errorf("what Kafka left does not verify: %v %v", problems, err)
 	}
 	if err := TakeOver(fs, k, kafkaIdentity(), testVoter(1)); err != nil {
 		t.Fatal(err)

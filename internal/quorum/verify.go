@@ -19,7 +19,7 @@ import (
 // quorum's files can be read and fit the log. The image is the cluster at the log's end, nil where it cannot be told.
 // The bytes of the log are for log.Verify. The error is the disk's.
 func Verify(fsys vfs.FS, dir string) (img *metadata.Image, problems []log.Problem, err error) {
-	v := &logVerifier{fs: fsys, dir: dir, next: -1}
+	v := &logVerifier{fs: fsys, dir: dir, next: -1, kafkas: -1}
 	err = v.run()
 	if v.img != nil && v.img.InTransaction() {
 		v.img = v.img.Stable()
@@ -37,6 +37,7 @@ type logVerifier struct {
 	epoch     int32
 	first     int64 // offset of the first batch read
 	broken    bool  // the log does not lead on: no image behind it
+	kafkas    int32 // the newest epoch that Kafka's own quorum led, -1 none
 	snapshots []SnapshotID
 }
 
@@ -56,7 +57,8 @@ func (v *logVerifier) run() error {
 	if err := v.log(); err != nil {
 		return err
 	}
-	if st != nil {
+	// Where Kafka went on with the log after Stele, raft-state is of no account: the next start takes over again.
+	if st != nil && v.kafkas <= int32(st.term) {
 		v.fits(st)
 	}
 	return v.quorumState()
@@ -146,7 +148,12 @@ func (v *logVerifier) replay(b record.Batch) {
 	if v.next = b.NextOffset(); v.broken {
 		return
 	}
-	_, records, err := recordsOf(b)
+	controls, records, err := recordsOf(b)
+	for _, rec := range controls {
+		if led, ok := rec.(*metadata.LeaderChange); ok && led.LeaderID >= 0 {
+			v.kafkas = b.PartitionLeaderEpoch()
+		}
+	}
 	if err != nil {
 		v.found(name, b.BaseOffset(), "%v", err)
 		v.broken = true

@@ -6,5 +6,6 @@
 //
 //	go test ./test/golden -run TestWrite -update=v0.2
 //
-// It is never written again: later code has to read it as it is.
+// It is never written again: later code has to read it as it is. Beside them lies a directory that Apache Kafka wrote
+// (kafka/record makes one), which each version has to take over.
 package golden

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/stelelog/stele/internal/record"
 	"github.com/stelelog/stele/test/golden/kafka"
 )
 
@@ -143,6 +144,24 @@ func pretty(v any) string {
 	return string(text)
 }
 
+// refused says that a start on a directory ends with one line that holds all these words, and nothing changed.
+func refused(t *testing.T, dir string, words ...string) {
+	t.Helper()
+	before := listing(t, dir)
+	out, err := exec.Command(stele(t), "serve", "--data-dir", dir, "--set", "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0", "--set", "http.listen=").CombinedOutput()
+	if err == nil {
+		t.Fatalf("it was served:\n%s", out)
+	}
+	for _, words := range append(words, "nothing was changed") {
+		if strings.Count(string(out), "\n") != 1 || !strings.Contains(string(out), words) {
+			t.Errorf("no %q in one line:\n%s", words, out)
+		}
+	}
+	if after := listing(t, dir); !reflect.DeepEqual(before, after) {
+		t.Errorf("changed from\n%v\nto\n%v", before, after)
+	}
+}
+
 // A directory of Kafka's with an open transaction is refused with one error that names all that is in the way, before
 // anything in it is changed.
 func TestTakeoverRefusesAnOpenTransaction(t *testing.T) {
@@ -151,19 +170,54 @@ func TestTakeoverRefusesAnOpenTransaction(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS("../reference/testdata/kafka-4.4.0/datadir")); err != nil {
 		t.Fatal(err)
 	}
-	before := listing(t, dir)
-	out, err := exec.Command(stele(t), "serve", "--data-dir", dir, "--set", "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0", "--set", "http.listen=").CombinedOutput()
-	if err == nil {
-		t.Fatalf("it was served:\n%s", out)
+	refused(t, dir, `transactional id "tx-open"`, "open-0 has an open transaction of producer id")
+}
+
+// Members of groups of other protocols and a partition whose directory is gone after a clean stop are all named
+// together; so is a metadata log that was lost.
+func TestTakeoverRefusesWhatIsInUse(t *testing.T) {
+	t.Parallel()
+	dir, _ := kafkaDir(t)
+	log := filepath.Join(dir, "__consumer_offsets-0", "00000000000000000000.log")
+	data, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, words := range []string{"nothing was changed", `transactional id "tx-open"`, "open-0 has an open transaction of producer id"} {
-		if strings.Count(string(out), "\n") != 1 || !strings.Contains(string(out), words) {
-			t.Errorf("no %q in one line:\n%s", words, out)
+	b := record.NewBuilder(record.BuilderOptions{})
+	key := func(typ byte, group string) []byte {
+		return append(append([]byte{0, typ, 0, byte(len(group))}, group...), 0, 1, 'm')
+	}
+	for _, kv := range []struct {
+		key   []byte
+		value []byte
+	}{
+		{key(5, "readers"), []byte{0, 0}}, {key(10, "sharers"), []byte{0, 0}}, {key(19, "streamers"), []byte{0, 0}},
+		{key(5, "left"), []byte{0, 0}}, {key(5, "left"), nil},
+	} {
+		if err := b.Append(1, kv.key, kv.value, nil); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if after := listing(t, dir); !reflect.DeepEqual(before, after) {
-		t.Errorf("changed from\n%v\nto\n%v", before, after)
+	batch := b.Bytes()
+	batch.SetBaseOffset(20)
+	batch.SetPartitionLeaderEpoch(0)
+	if err := os.WriteFile(log, append(data, batch...), 0o600); err != nil {
+		t.Fatal(err)
 	}
+	if err := os.RemoveAll(filepath.Join(dir, "codecs-1")); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, dir, "consumer group readers has 1 members", "share group sharers has 1 members", "streams group streamers has 1 members", "partition codecs-1 has no directory")
+	if out, _ := exec.Command(stele(t), "serve", "--data-dir", dir, "--set", "http.listen=").CombinedOutput(); strings.Contains(string(out), "group left") {
+		t.Errorf("a member that left is in the way:\n%s", out)
+	}
+	// Without a metadata log there is nothing to say whose partitions these are.
+	for _, name := range []string{"00000000000000000000.log", "quorum-state", "leader-epoch-checkpoint"} {
+		if err := os.Remove(filepath.Join(dir, "__cluster_metadata-0", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused(t, dir, "the metadata log is empty, but there are partitions")
 }
 
 // listing is every file with its content.

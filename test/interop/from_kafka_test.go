@@ -442,6 +442,7 @@ func TestS030_stele_takes_over(t *testing.T) {
 	x.check("contents-back", x.observe(node.Addr()))
 	x.check("carries-on-back", x.carryOn(node.Addr()))
 	node.Kill()
+	x.check("verify-back", x.verify(node.Data()))
 	if err := x.s.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
