@@ -87,9 +87,6 @@ func (d *loader) load() error {
 			return err
 		}
 	}
-	if err := d.restoreTxnIndexes(); err != nil {
-		return err
-	}
 	if err := d.recoverSegments(); err != nil {
 		return err
 	}
@@ -677,6 +674,9 @@ func (d *loader) install() error {
 		if err := l.restoreProducers(l.leo); err != nil {
 			return err
 		}
+	}
+	if err := d.restoreTxnIndexes(); err != nil {
+		return err
 	}
 	l.producers.replicated(l.hw)
 	if !l.o.Clean {

@@ -21,8 +21,8 @@ func (l *Log) wantsTxnIndex(size int64) bool {
 	return size >= emptyTxnIndexFrom && l.producers.seenMarkers()
 }
 
-// restoreTxnIndexes finds the aborted transactions of those segments whose transaction index was lost. Segments that will
-// be recovered are not among them: they are read whole anyway.
+// restoreTxnIndexes finds the aborted transactions of those segments whose transaction index was lost. Segments that were
+// recovered are not among them: they have been read whole. The producers are restored before.
 func (d *loader) restoreTxnIndexes() error {
 	lost, err := d.lostTxnIndexes()
 	if err != nil || len(lost) == 0 {
@@ -38,58 +38,71 @@ func (d *loader) restoreTxnIndexes() error {
 	wall := l.now().UnixMilli()
 	for i := first; i <= last; i++ {
 		seg, st := d.segs[i], &d.states[i]
-		take := func(txnEntry) {}
 		if data, err := vfs.ReadFile(l.o.FS, l.path(snapshotName(seg.base))); err == nil {
 			if known, err := parseSnapshot(data); err == nil {
 				p = known // it has seen what was compacted away since
 			}
 		}
-		mine := len(lost) > 0 && lost[0] == i
+		take := func(txnEntry) {}
+		mine := lost[0] == i
 		if mine {
-			lost = lost[1:]
+			lost = append(lost[1:], -1)
 			take = func(e txnEntry) { st.txns = append(st.txns, e) }
 		}
 		if err := l.replaySegment(&p, seg, st, seg.base, st.end, wall, take); err != nil {
 			return err
 		}
-		if !mine || len(st.txns) == 0 && (st.size < emptyTxnIndexFrom || !p.seenMarkers()) {
-			continue
+		if mine && (len(st.txns) > 0 || st.size >= emptyTxnIndexFrom && p.seenMarkers()) {
+			if err := d.saveTxnIndex(i); err != nil {
+				return err
+			}
 		}
-		if len(st.txns) > 0 {
-			l.event(Event{Kind: EventRebuilt, From: seg.base, To: st.end, Cause: txnName(seg.base) + ": lost"})
-		}
-		if err := vfs.ReplaceFileSynced(l.o.FS, l.path(txnName(seg.base)), formatTxnEntries(st.txns)); err != nil && !IsFull(err) {
-			return err
-		}
+	}
+	return nil
+}
+
+// saveTxnIndex writes the transaction index that was found for segment i, and puts it in place.
+func (d *loader) saveTxnIndex(i int) error {
+	l, seg, st := d.l, d.segs[i], &d.states[i]
+	if len(st.txns) > 0 {
+		l.event(Event{Kind: EventRebuilt, From: seg.base, To: st.end, Cause: txnName(seg.base) + ": lost"})
+	}
+	err := vfs.ReplaceFileSynced(l.o.FS, l.path(txnName(seg.base)), formatTxnEntries(st.txns))
+	if err != nil && !IsFull(err) {
+		return err
+	}
+	if i < len(d.segs)-1 {
+		seg.sealed.txns = st.txns
+		return nil
+	}
+	l.active.txns = st.txns
+	if l.activeMeta.txnsWritten = len(st.txns); err != nil {
+		l.activeMeta.txnsWritten = -1
 	}
 	return nil
 }
 
 // lostTxnIndexes are the segments that may have had a transaction index, and have none.
 func (d *loader) lostTxnIndexes() ([]int, error) {
-	l, loaded := d.l, min(d.recoverFrom, len(d.segs))
-	if loaded == 0 {
-		return nil, nil
-	}
-	names, err := fileNames(l.o.FS, l.o.Dir)
-	if err != nil {
-		return nil, err
-	}
-	has, transactional := map[string]bool{}, false
-	for _, n := range names {
-		has[n] = true
-		transactional = transactional || strings.HasSuffix(n, ".txnindex")
-	}
-	if !transactional {
-		// Most logs end here, and have one snapshot read, which is read for the producers too.
-		end := d.states[loaded-1].end
-		p, at, _, err := l.newestSnapshot(end, end)
-		if err != nil || at >= 0 && !p.seenMarkers() {
+	l := d.l
+	has, transactional := map[string]bool{}, l.producers.seenMarkers()
+	names := l.names
+	if names == nil { // they have changed
+		var err error
+		if names, err = fileNames(l.o.FS, l.o.Dir); err != nil {
 			return nil, err
 		}
 	}
+	for _, n := range names {
+		if strings.HasSuffix(n, ".txnindex") {
+			has[n], transactional = true, true
+		}
+	}
+	if !transactional {
+		return nil, nil
+	}
 	var lost []int
-	for i := range loaded {
+	for i := range min(d.recoverFrom, len(d.segs)) {
 		seg, st := d.segs[i], &d.states[i]
 		if d.belowStart(i) || st.size == 0 || len(st.txns) > 0 || has[txnName(seg.base)] {
 			continue
