@@ -194,6 +194,11 @@ func (e *env) consume(cmd *cobra.Command, o consumeOptions) error {
 		if err := o.commit(ctx, client, last); err != nil {
 			return err
 		}
+		if len(last) == 0 && o.stopAtEnd {
+			if err := o.passRest(ctx, client, progress); err != nil {
+				return d.explain(err)
+			}
+		}
 		if o.count > 0 && printed >= o.count || progress.done() {
 			return nil
 		}

@@ -115,3 +115,31 @@ func (p *progress) done() bool {
 	}
 	return true
 }
+
+// unfinished are the positions in the partitions that were not read to their ends.
+func (p *progress) unfinished() map[topicPartition]int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left := map[topicPartition]int64{}
+	for at := range p.mine {
+		if position, ok := p.position[at]; ok && p.bounded && position < p.limits[at].end {
+			left[at] = position
+		}
+	}
+	return left
+}
+
+func (p *progress) endOf(at topicPartition) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.limits[at].end
+}
+
+// pass moves the position of a partition that this consumer still has.
+func (p *progress) pass(at topicPartition, to int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mine[at] {
+		p.position[at] = max(p.position[at], to)
+	}
+}
