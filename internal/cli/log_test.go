@@ -183,9 +183,17 @@ func TestLogVerifyFindsDamage(t *testing.T) {
 		}
 	}
 	for _, dir := range []string{kafkas, steles} {
-		if r := local("log", "verify", dir); r.status != 0 {
+		if r := local("log", "verify", dir); r.status != 0 || strings.Contains(r.out, "note:") {
 			t.Errorf("%s: %s", dir, r.out)
 		}
+	}
+	// A partition that the metadata does not know is unusual, and no damage; also where the metadata lies elsewhere.
+	elsewhere := t.TempDir()
+	if err := os.CopyFS(filepath.Join(elsewhere, "unknown-0"), os.DirFS(filepath.Join(kafkas, "codecs-0"))); err != nil {
+		t.Fatal(err)
+	}
+	if r := local("log", "verify", elsewhere, steles); r.status != 0 || !strings.Contains(r.out, "note: "+filepath.Join(elsewhere, "unknown-0")+": the metadata has no topic unknown") {
+		t.Errorf("%+v", r)
 	}
 }
 

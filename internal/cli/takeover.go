@@ -269,8 +269,8 @@ func (t *takeover) partition(topic *metadata.Topic, p *metadata.Partition) error
 	return nil
 }
 
-// newest is the newest value of each key in a compacted partition; removed keys are not in it.
-func (t *takeover) newest(name, dir string) (map[string][]byte, error) {
+// newest is the newest value of each key in a compacted partition that is wanted; removed keys are not in it.
+func (t *takeover) newest(name, dir string, wanted func(key []byte) bool) (map[string][]byte, error) {
 	values := map[string][]byte{}
 	torn, err := log.ScanPartition(t.fs, dir, func(b record.Batch) error {
 		if b.IsControl() {
@@ -280,9 +280,11 @@ func (t *takeover) newest(name, dir string) (map[string][]byte, error) {
 			if err != nil {
 				return fmt.Errorf("%s: batch at offset %d: %w", dir, b.BaseOffset(), err)
 			}
-			if r.Value == nil {
+			switch {
+			case !wanted(r.Key):
+			case r.Value == nil:
 				delete(values, string(r.Key))
-			} else {
+			default:
 				values[string(r.Key)] = slices.Clone(r.Value)
 			}
 		}
@@ -299,16 +301,16 @@ var memberKeys = map[int16]string{5: "consumer", 10: "share", 19: "streams"}
 
 // groups looks for groups in use that are not classic.
 func (t *takeover) groups(name, dir string) error {
-	values, err := t.newest(name, dir)
+	values, err := t.newest(name, dir, func(key []byte) bool {
+		typ, _, ok := groupKey(key)
+		return ok && typ > 2 // the others are those of classic groups
+	})
 	if err != nil {
 		return err
 	}
 	members := map[string]int{}
 	for key := range values {
-		typ, group, ok := groupKey([]byte(key))
-		if !ok || typ <= 2 {
-			continue
-		}
+		typ, group, _ := groupKey([]byte(key))
 		t.otherGroups[group] = true
 		if kind := memberKeys[typ]; kind != "" {
 			members[kind+" group "+group]++
@@ -334,7 +336,7 @@ func groupKey(key []byte) (typ int16, group string, ok bool) {
 
 // transactions looks for transactions that were not ended.
 func (t *takeover) transactions(name, dir string) error {
-	values, err := t.newest(name, dir)
+	values, err := t.newest(name, dir, func([]byte) bool { return true })
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -77,14 +78,21 @@ type verification struct {
 	env  *env
 	fs   vfs.FS
 	view verifyView
+
+	image *metadata.Image // of the metadata log, wherever among the directories it lies
+	// logs are what was found in data directories, to be compared with the image.
+	logs map[string]map[log.TopicPartition]log.Report
 }
 
 func (e *env) verify(ctx context.Context, dirs []string) error {
-	v := &verification{ctx: ctx, env: e, fs: vfs.OS(), view: verifyView{Problems: []problemView{}, Notes: []string{}}}
+	v := &verification{ctx: ctx, env: e, fs: vfs.OS(), logs: map[string]map[log.TopicPartition]log.Report{}, view: verifyView{Problems: []problemView{}, Notes: []string{}}}
 	for _, dir := range dirs {
 		if err := v.dir(filepath.Clean(dir)); err != nil {
 			return err
 		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(v.logs)) {
+		v.known(dir, v.logs[dir])
 	}
 	view := v.view
 	if e.output == "json" {
@@ -127,7 +135,6 @@ func (v *verification) dir(dir string) error {
 		v.env.say("%s is in use by a running node: checked as it changes", home)
 	}
 	ends := map[log.TopicPartition]log.Report{}
-	var image *metadata.Image
 	for _, partition := range partitions {
 		report, img, err := v.partition(partition, live)
 		if err != nil {
@@ -136,7 +143,7 @@ func (v *verification) dir(dir string) error {
 		v.view.Partitions++
 		v.found(partition, report.Problems)
 		if img != nil {
-			image = img
+			v.image = img
 		}
 		if tp, ok := partitionOf(partition); ok {
 			ends[tp] = report
@@ -145,10 +152,8 @@ func (v *verification) dir(dir string) error {
 	if single {
 		return nil
 	}
-	if err := v.checkpoints(dir, live, ends); err != nil {
-		return err
-	}
-	return v.known(dir, image, ends)
+	v.logs[dir] = ends
+	return v.checkpoints(dir, live, ends)
 }
 
 func (v *verification) found(dir string, problems []log.Problem) {
@@ -263,12 +268,12 @@ func (v *verification) checkpoints(dir string, live bool, logs map[log.TopicPart
 	return nil
 }
 
-// known compares the partitions here with the metadata, where that is in the same directory.
-func (v *verification) known(dir string, image *metadata.Image, logs map[log.TopicPartition]log.Report) error {
-	if image == nil {
-		return nil
+// known compares the partitions of a data directory with the metadata, where that was among the directories.
+func (v *verification) known(dir string, logs map[log.TopicPartition]log.Report) {
+	if v.image == nil {
+		return
 	}
-	for tp := range logs {
+	for _, tp := range slices.SortedFunc(maps.Keys(logs), func(a, b log.TopicPartition) int { return strings.Compare(a.String(), b.String()) }) {
 		if tp.Topic == quorum.TopicName {
 			continue
 		}
@@ -276,7 +281,7 @@ func (v *verification) known(dir string, image *metadata.Image, logs map[log.Top
 		if err != nil {
 			continue // reported with the partition, where it has records
 		}
-		topic, ok := image.Topic(tp.Topic)
+		topic, ok := v.image.Topic(tp.Topic)
 		switch {
 		case !ok:
 			v.note("%s: the metadata has no topic %s; a start would put this partition aside as a stray", filepath.Join(dir, tp.String()), tp.Topic)
@@ -284,5 +289,4 @@ func (v *verification) known(dir string, image *metadata.Image, logs map[log.Top
 			v.note("%s: it is of topic id %s, the metadata has %s under that name; a start would put it aside as a stray", filepath.Join(dir, tp.String()), metadata.UUID(id), topic.ID)
 		}
 	}
-	return nil
 }
