@@ -55,6 +55,9 @@ func VerifyPartition(fsys vfs.FS, dir string) (Report, error) {
 		return Report{}, err
 	}
 	v := &verifier{fs: fsys, dir: dir, nextOffset: -1, firstSeen: -1, lastEpoch: record.NoLeaderEpoch}
+	if err := v.readLogStart(); err != nil {
+		return Report{}, err
+	}
 	for _, n := range names {
 		if at := snapshotOffset(n); at >= 0 {
 			v.snapshots = append(v.snapshots, at)
@@ -84,7 +87,8 @@ type verifier struct {
 	nextOffset int64
 	start      int64 // of the first segment
 	segments   int
-	firstSeen  int64
+	logStart   int64 // that the checkpoint beside the directory names, 0 if it names none
+	firstSeen  int64 // offset of the first batch, or the log start if that is higher
 	lastEpoch  int32
 	seen       epoch.Cache // as the batches tell it
 	batches    int
@@ -100,6 +104,25 @@ func (v *verifier) report() Report {
 		r.Start = v.start
 	}
 	return r
+}
+
+// readLogStart finds the partition's log start in the data directory that it lies in.
+func (v *verifier) readLogStart() error {
+	tp, ok := ParsePartitionDir(filepath.Base(v.dir))
+	if !ok {
+		return nil
+	}
+	data, err := vfs.ReadFile(v.fs, filepath.Join(filepath.Dir(v.dir), LogStartCheckpoint))
+	if isNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if starts, err := parseCheckpoint(data); err == nil {
+		v.logStart = starts[tp]
+	}
+	return nil
 }
 
 func (v *verifier) found(file string, offset int64, format string, args ...any) {
@@ -127,8 +150,11 @@ func (v *verifier) segment(base int64) error {
 			return err
 		}
 		v.batch(name, b)
-		if e, ok := v.producers.appended(b, 0); ok && e.firstOffset >= v.firstSeen {
-			aborted = append(aborted, e)
+		// What lies below the log start is forgotten by a start, or still known.
+		if b.BaseOffset() >= v.logStart {
+			if e, ok := v.producers.appended(b, 0); ok {
+				aborted = append(aborted, e)
+			}
 		}
 		if b.IsControl() {
 			markers[b.LastOffset()] = true
@@ -182,7 +208,7 @@ func (v *verifier) batch(name string, b record.Batch) {
 		last = b.OffsetOf(r)
 	}
 	if v.batches == 0 {
-		v.firstSeen = b.BaseOffset()
+		v.firstSeen = max(b.BaseOffset(), v.logStart)
 	}
 	v.gaps = v.gaps || v.batches > 0 && b.BaseOffset() != v.nextOffset || b.LastOffsetDelta() != b.Count()-1
 	v.batches++
@@ -250,7 +276,7 @@ func (v *verifier) transactions(base int64, markers map[int64]bool, aborted []tx
 	}
 	for _, want := range aborted {
 		if !slices.ContainsFunc(entries, func(e txnEntry) bool {
-			return e.producerID == want.producerID && e.firstOffset == want.firstOffset && e.lastOffset == want.lastOffset
+			return e.producerID == want.producerID && e.firstOffset <= want.firstOffset && e.lastOffset == want.lastOffset
 		}) {
 			v.found(name, want.lastOffset, "the aborted transaction of producer %d from offset %d is not in it", want.producerID, want.firstOffset)
 		}
