@@ -422,8 +422,6 @@ func (l *lane) version(key int16, within ...int16) int16 {
 	return r[0] + int16(l.rng.IntN(int(r[1]-r[0])+1))
 }
 
-func (l *lane) serves(key int16) bool { _, ok := l.versions[key]; return ok }
-
 func (l *lane) chance(percent int) bool { return l.rng.IntN(100) < percent }
 
 func pick[T any](l *lane, from ...T) T { return from[l.rng.IntN(len(from))] }
