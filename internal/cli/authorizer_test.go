@@ -397,6 +397,18 @@ func brokerAuthorization() []authorizationCase {
 			}
 			return 0 // allowed, and there is no such broker
 		}, []denial{{security.Alter, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"AddRaftVoter", func() kmsg.Request { return kmsg.NewPtrAddRaftVoterRequest() }, func(r kmsg.Response) int16 {
+			if code := r.(*kmsg.AddRaftVoterResponse).ErrorCode; code == kerr.ClusterAuthorizationFailed.Code {
+				return code
+			}
+			return 0 // allowed, and it is nobody
+		}, []denial{{security.Alter, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"RemoveRaftVoter", func() kmsg.Request { return kmsg.NewPtrRemoveRaftVoterRequest() }, func(r kmsg.Response) int16 {
+			if code := r.(*kmsg.RemoveRaftVoterResponse).ErrorCode; code != kerr.VoterNotFound.Code {
+				return code
+			}
+			return 0 // allowed, and there is no such voter
+		}, []denial{{security.Alter, onCluster}}, kerr.ClusterAuthorizationFailed},
 		{"IncrementalAlterConfigs, logger", incrementalRequest(kmsg.ConfigResourceTypeBrokerLogger, "1"), incrementalCode, []denial{{security.AlterConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
 		{"DescribeCluster", func() kmsg.Request {
 			req := kmsg.NewPtrDescribeClusterRequest()
@@ -528,6 +540,18 @@ func controllerAuthorization() []authorizationCase {
 				return code
 			}
 			return 0 // allowed, and there is no such broker
+		}, []denial{{security.Alter, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"AddRaftVoter at the controller", func() kmsg.Request { return kmsg.NewPtrAddRaftVoterRequest() }, func(r kmsg.Response) int16 {
+			if code := r.(*kmsg.AddRaftVoterResponse).ErrorCode; code == kerr.ClusterAuthorizationFailed.Code {
+				return code
+			}
+			return 0 // allowed, and it is nobody
+		}, []denial{{security.Alter, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"RemoveRaftVoter at the controller", func() kmsg.Request { return kmsg.NewPtrRemoveRaftVoterRequest() }, func(r kmsg.Response) int16 {
+			if code := r.(*kmsg.RemoveRaftVoterResponse).ErrorCode; code != kerr.VoterNotFound.Code {
+				return code
+			}
+			return 0 // allowed, and there is no such voter
 		}, []denial{{security.Alter, onCluster}}, kerr.ClusterAuthorizationFailed},
 		{"IncrementalAlterConfigs at the controller, logger", incrementalRequest(kmsg.ConfigResourceTypeBrokerLogger, "1"), incrementalCode, []denial{{security.AlterConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
 		top("Fetch of the metadata log", func() kmsg.Request {

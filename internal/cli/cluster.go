@@ -17,12 +17,12 @@ import (
 func newCluster(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "cluster",
-		Short:   "Look at the cluster: brokers, controllers, log directories",
+		Short:   "Look at the cluster: brokers, controllers, log directories; change who votes",
 		Example: `  stele cluster describe`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newClusterDescribe(e), newClusterLogDirs(e))
+	cmd.AddCommand(newClusterDescribe(e), newClusterLogDirs(e), newClusterVoters(e), newClusterUnregister(e))
 	return cmd
 }
 

@@ -92,6 +92,31 @@ func (n *node) writeQuorum(dir string, id metadata.UUID, voters []quorum.Voter) 
 	})
 }
 
+// joinLater makes this node a controller without a vote: its quorum is there, and knows it by a directory that is gone.
+func (n *node) joinLater(why error) error {
+	dir := n.plan.MetadataDir
+	err := quorum.FormatNoVoter(quorum.FormatOptions{
+		FS: n.fs, Dir: dir, Identity: n.identity(), Bootstrap: metadata.BootstrapRecords(metadata.LevelLatest),
+	})
+	if err == nil {
+		err = quorum.Formed(n.fs, dir)
+	}
+	if err != nil {
+		return err
+	}
+	n.logger.Error("this controller has no vote: remove the old voter, then add this one", "node", n.id, "directory", n.plan.IDs[dir].String(),
+		"remove", fmt.Sprintf("stele cluster voters remove %d", n.id), "add", fmt.Sprintf("stele cluster voters add %s", n.ownController()), "cause", why)
+	return nil
+}
+
+// ownController is where this controller listens.
+func (n *node) ownController() string {
+	for _, e := range n.controllerEndpoints() {
+		return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))
+	}
+	return ""
+}
+
 // formQuorum waits, in a new quorum of several voters, until all have been heard of, and formats this one's part.
 func (n *node) formQuorum(ctx context.Context) error {
 	dir := n.plan.MetadataDir
@@ -108,6 +133,10 @@ func (n *node) formQuorum(ctx context.Context) error {
 		n.logger.Info("waiting for the other voters", "cause", text)
 		n.readiness.NotMet(readyStarted, "waits for the other voters of its quorum: "+text)
 	})
+	var emptied *quorum.EmptiedDiskError
+	if errors.As(err, &emptied) {
+		return n.joinLater(err)
+	}
 	if err != nil {
 		return err
 	}
@@ -169,8 +198,8 @@ func (n *node) startQuorum(ctx context.Context) error {
 		watching.Wait()
 	})
 	n.image.Store(new(host.Committed))
-	n.controllerAPI.Open(host, server.ControllerNode{ID: n.id, Config: n.config, OwnBroker: n.ownBroker(), Logger: n.logger, LogLevel: n.level})
-	if len(host.Status().Voters) > 1 {
+	n.controllerAPI.Open(host, server.ControllerNode{ID: n.id, Config: n.config, OwnBroker: n.ownBroker(), Logger: n.logger, LogLevel: n.level, Reach: n.mesh.Reach})
+	if len(host.Status().Voters) != 1 {
 		// The others may not be there yet, and need this node to be.
 		registering, cancel := context.WithCancel(context.Background())
 		var done sync.WaitGroup

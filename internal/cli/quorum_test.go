@@ -256,30 +256,86 @@ func TestControllersRegisterWithTheActiveOne(t *testing.T) {
 	}
 }
 
-// M-007, M-043 in part: a voter whose disk was emptied is told by the others that the quorum is there without it; it
-// does not vote, and the rest goes on.
-func TestEmptiedVoterIsRefused(t *testing.T) {
+// A voter whose disk was emptied is told by the others that the quorum is there without it, and has no vote; removed and
+// added again under its new directory it has one, and the quorum can do without another. M-056's rows on the way.
+func TestEmptiedVoterIsReplaced(t *testing.T) {
 	t.Parallel()
 	tr := newTrio(t)
 	tr.start(1, 2, 3)
-	tr.ok("topic", "create", "kept", "--partitions", "1", "--replication-factor", "1")
+	tr.ok("topic", "create", "kept", "--partitions", "3", "--replication-factor", "3")
 	tr.stop(3)
 	if err := os.RemoveAll(tr.dataDir(3)); err != nil {
 		t.Fatal(err)
 	}
+	var said bytes.Buffer
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	err := tr.try(ctx, 3, new(bytes.Buffer))
-	if err == nil || !strings.Contains(err.Error(), "emptied must not vote again") {
-		t.Errorf("the emptied voter: %v", err)
+	if err := tr.try(ctx, 3, &said); err != nil {
+		t.Fatal(err)
 	}
-	// Only the state is gone, and the directory's id is still there: no vote is made up either.
+	if !strings.Contains(said.String(), "this controller has no vote") {
+		t.Errorf("the emptied voter says nothing:\n%s", said.String())
+	}
+	voters := func() map[string]string {
+		t.Helper()
+		found := map[string]string{}
+		for _, line := range strings.Split(tr.ok("cluster", "voters", "list"), "\n")[1:] {
+			if words := strings.Fields(line); len(words) > 1 {
+				found[words[0]] = words[1]
+			}
+		}
+		return found
+	}
+	old := voters()["3"]
+	controller := fmt.Sprintf("127.0.0.1:%d", tr.ports[3])
+	fails := func(word string, args ...string) {
+		t.Helper()
+		if r := runAt(tr.bootstrap(), "", args...); r.status != 1 || !strings.Contains(r.err, word) {
+			t.Errorf("stele %s: status %d, %s", strings.Join(args, " "), r.status, r.err)
+		}
+	}
+	fails("DUPLICATE_VOTER", "cluster", "voters", "add", controller)
+	fails("is no voter", "cluster", "voters", "remove", "7")
+	fails("is no voter", "cluster", "voters", "remove", "3", "--directory", "AAAAAAAAAAAAAAAAAAAAAA")
+	tr.ok("cluster", "voters", "remove", "3")
+	if now := voters(); len(now) != 2 {
+		t.Fatalf("after the removal: %v", now)
+	}
+	tr.ok("cluster", "voters", "add", controller)
+	now := voters()
+	if len(now) != 3 || now["3"] == old {
+		t.Fatalf("after it was added: %v, before %s", now, old)
+	}
+	// Two of three are enough, and the new one is needed for that.
+	first := 1
+	if tr.leader() == 3 {
+		first = 2
+	}
+	tr.stop(first)
+	tr.ok("topic", "create", "later", "--partitions", "1", "--replication-factor", "1")
+	tr.start(first)
+	tr.stopAll()
+	tr.start(1, 2, 3)
+	if listed := tr.ok("topic", "list"); !strings.Contains(listed, "kept") || !strings.Contains(listed, "later") {
+		t.Errorf("after all were stopped: %s", listed)
+	}
+	if again := voters(); len(again) != 3 || again["3"] != now["3"] {
+		t.Errorf("after all were stopped: %v", again)
+	}
+}
+
+// A voter whose state alone is gone, and whose directory has the id it had, makes no vote up.
+func TestVoterWithoutItsStateIsRefused(t *testing.T) {
+	t.Parallel()
+	tr := newTrio(t)
+	tr.start(1, 2, 3)
 	tr.stop(2)
 	if err := os.RemoveAll(filepath.Join(tr.dataDir(2), quorum.TopicName+"-0")); err != nil {
 		t.Fatal(err)
 	}
-	err = tr.try(ctx, 2, new(bytes.Buffer))
-	if err == nil || !strings.Contains(err.Error(), "holds no quorum state") {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := tr.try(ctx, 2, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "holds no quorum state") {
 		t.Errorf("the voter without its state: %v", err)
 	}
 }

@@ -251,6 +251,9 @@ func (c *Controller) Heartbeat(at At, req *kmsg.BrokerHeartbeatRequest) Result {
 			k.shutdownOffset = at.Next + int64(len(o.recs))
 		}
 	}
+	if reply.ShouldShutDown {
+		*k = contact{offset: -1} // it was let go: whoever comes with its id need not wait for its session to end
+	}
 	// Not atomic: a broker may be in the ISR of more partitions than one batch holds. A cut leaves it unfenced
 	// with fewer leaderships, which its next heartbeat carries on from.
 	return o.result(false, reply)

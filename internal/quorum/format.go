@@ -36,13 +36,23 @@ var ErrFormatted = errors.New("the metadata directory is formatted already")
 // that all is there. meta.properties is not its business. It fails with ErrFormatted where that state exists, so that
 // no vote is ever forgotten; an interrupted Format may be repeated.
 func Format(o FormatOptions) error {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	if !slices.ContainsFunc(o.Voters, func(v Voter) bool {
 		return v.VoterID == o.Identity.NodeID && v.VoterDirectoryID == o.Identity.DirectoryID
 	}) {
 		return fmt.Errorf("%s is not among the voters", o.Identity)
+	}
+	return format(o, initialState(o.Identity, o.Voters))
+}
+
+// FormatNoVoter is Format for a controller that belongs to no quorum yet (Voters stays empty): it has no vote, and what
+// the quorum sends it when it is added as a voter makes it one.
+func FormatNoVoter(o FormatOptions) error {
+	return format(o, state{self: o.Identity, membership: &pb.ConfState{}})
+}
+
+func format(o FormatOptions, st state) error {
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	level, err := bootstrapLevel(o.Bootstrap)
 	if err != nil {
@@ -78,7 +88,6 @@ func Format(o FormatOptions) error {
 	if err := vfs.WriteFileAtomic(o.FS, filepath.Join(o.Dir, bootstrapName), checkpoint); err != nil {
 		return err
 	}
-	st := initialState(o.Identity, o.Voters)
 	return writeState(o.FS, dir, &st)
 }
 

@@ -198,8 +198,7 @@ type EmptiedDiskError struct {
 }
 
 func (e *EmptiedDiskError) Error() string {
-	return fmt.Sprintf("voter %d says that the quorum was formed without node %d's directory %s: a metadata directory that was emptied must not vote again; "+
-		"put the old directory back, or start all voters with empty directories if there is nothing in this cluster yet", e.Voter, e.Self.VoterID, e.Self.VoterDirectoryID)
+	return fmt.Sprintf("voter %d says that the quorum was formed without node %d's directory %s: a metadata directory that was emptied must not vote again", e.Voter, e.Self.VoterID, e.Self.VoterDirectoryID)
 }
 
 // Form waits until the listed voters, by node id, agree on who they are, and returns them: what Format is to write.

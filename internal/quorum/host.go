@@ -104,6 +104,8 @@ type Host struct {
 	// canvassing is when this voter stands for election out of turn, canvasses how often it still does; see canvass.
 	canvassing time.Time
 	canvasses  int
+	change     *memberChange    // of the voters, nil if none is under way
+	met        map[uint64]Voter // those whom this controller has met before it knew the voters, by raft id
 }
 
 // request is a Do on its way.
@@ -158,7 +160,7 @@ func newHost(o Options, store *storage, dir string) (*Host, error) {
 		o: o, log: o.Logger, node: n,
 		queue: make(chan *request, queueLength), posts: make(chan func() error),
 		stop: make(chan struct{}), done: make(chan struct{}),
-		mirror: metadata.QuorumState{LeaderID: -2},
+		mirror: metadata.QuorumState{LeaderID: -2}, met: map[uint64]Voter{},
 	}
 	store.waitForRoom, store.hasRoom = h.waitForRoom, func() { h.full.Store(false) }
 	if h.keeper, err = newKeeper(o.FS, dir, store, o.Config.Snapshots, o.Now(), o.Logger); err != nil {
@@ -339,6 +341,7 @@ func (h *Host) loop() {
 	defer close(h.done)
 	err := h.run()
 	h.machine.abandon()
+	h.abandonChange()
 	h.board.update(func(s *Status) { s.closing, s.Active = true, false })
 	for {
 		select {
@@ -471,6 +474,9 @@ const (
 // out: this process has just started, or the leader's has ended. The voters take turns, in the order of their ids.
 func (h *Host) canvass() {
 	turn := 0
+	if len(h.node.voters) == 0 {
+		return // nobody's vote, yet
+	}
 	for _, v := range h.node.voters {
 		if v.VoterID < h.o.Identity.NodeID && raftIDOf(v) != h.node.leader {
 			turn++
@@ -568,6 +574,7 @@ func (h *Host) follow() (changed bool) {
 		return false
 	}
 	h.observers.forget()
+	h.abandonChange()
 	h.log.Info("leader of the metadata log changed", "topic", TopicName, "partition", 0, "fromLeader", s.LeaderID,
 		"toLeader", leaderID, "fromEpoch", s.LeaderEpoch, "toEpoch", h.node.term, "endOffset", h.node.store.runs.nextOffs, "cause", h.node.role.String())
 	return true
@@ -630,6 +637,7 @@ func (h *Host) writeMirror() error {
 // applied takes a committed entry.
 func (h *Host) applied(c committed) error {
 	h.keeper.grew(len(c.Batch))
+	h.changed(c.Entry)
 	return h.machine.apply(c)
 }
 

@@ -149,9 +149,15 @@ func (k *keeper) remove(id SnapshotID, now time.Time) error {
 // grew counts bytes of the log that the newest snapshot does not hold.
 func (k *keeper) grew(n int) { k.bytes += int64(n) }
 
-// due says whether it is time for a snapshot.
+// due says whether it is time for a snapshot: at the latest when there is none yet with the membership as it is.
 func (k *keeper) due(now time.Time) bool {
-	if k.running || k.bytes == 0 {
+	if k.running {
+		return false
+	}
+	if k.store.state.snapshot.Index < k.store.changed {
+		return true
+	}
+	if k.bytes == 0 {
 		return false
 	}
 	return k.rules.BytesBetween > 0 && k.bytes >= k.rules.BytesBetween || k.rules.MaxInterval > 0 && now.Sub(k.since) >= k.rules.MaxInterval

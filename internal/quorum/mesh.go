@@ -154,6 +154,32 @@ func (m *Mesh) LeaderAddress(s *Status) string {
 	return m.address(v)
 }
 
+// Reach asks whether v's controller runs at its endpoints, with v's directory, in this cluster: a quorum must not be given
+// a voter that is not there. Its error is ErrVoterUnreachable.
+func (m *Mesh) Reach(ctx context.Context, v Voter) error {
+	m.mu.Lock()
+	addr := m.address(v)
+	m.mu.Unlock()
+	if addr == "" {
+		return fmt.Errorf("%w: it names no listener among %v", ErrVoterUnreachable, m.o.Listeners)
+	}
+	limited, cancel := context.WithTimeout(ctx, m.o.Timeout)
+	defer cancel()
+	conn, err := m.dial(limited, addr)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrVoterUnreachable, err)
+	}
+	defer conn.Close()
+	resp, err := conn.Request(limited, m.request(nil))
+	if err == nil {
+		err = m.check(v, resp.(*wire.QuorumPeerResponse))
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrVoterUnreachable, err)
+	}
+	return nil
+}
+
 // statement is what this node says of itself with each request and answer.
 type statement struct {
 	voters []byte
@@ -218,12 +244,17 @@ func (m *Mesh) take(ctx context.Context, req *wire.QuorumPeerRequest) error {
 	switch {
 	case host == nil && len(req.Messages) > 0:
 		return ErrBrokerNotAvailable
-	case host == nil:
-		return nil
+	case len(req.Messages) == 0:
+		return nil // it asks who is here
 	}
 	if err := host.Admit(from); err != nil {
 		m.o.Logger.Warn("controller refused", "cause", err)
 		return err
+	}
+	if one, err := decodeVoters(req.Self); err == nil && len(one) == 1 && one[0].VoterID == from.NodeID && one[0].VoterDirectoryID == from.DirectoryID {
+		if err := host.meet(one[0]); err != nil {
+			return err
+		}
 	}
 	messages := make([]*pb.Message, 0, len(req.Messages))
 	for _, b := range req.Messages {
@@ -232,7 +263,7 @@ func (m *Mesh) take(ctx context.Context, req *wire.QuorumPeerRequest) error {
 			return fmt.Errorf("%w: %w", ErrInvalidRequest, err)
 		}
 		if message.GetType() == pb.MsgSnap {
-			if err := m.fetchSnapshot(ctx, host, from, message); err != nil {
+			if err := m.fetchSnapshot(ctx, from, req.Self, message); err != nil {
 				m.o.Logger.Warn("snapshot of the metadata log not taken over", "from", from.NodeID, "cause", err)
 				return err
 			}

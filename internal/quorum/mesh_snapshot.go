@@ -20,7 +20,7 @@ type download struct {
 }
 
 // fetchSnapshot completes a message that brings a snapshot with the file, piece by piece from the leader that sent it.
-func (m *Mesh) fetchSnapshot(ctx context.Context, host *Host, from Identity, message *pb.Message) error {
+func (m *Mesh) fetchSnapshot(ctx context.Context, from Identity, self []byte, message *pb.Message) error {
 	place, err := snapshotPlace(message)
 	if err != nil {
 		return fmt.Errorf("%w: snapshot: %w", ErrInvalidRequest, err)
@@ -28,10 +28,12 @@ func (m *Mesh) fetchSnapshot(ctx context.Context, host *Host, from Identity, mes
 	if place.EndOffset == 0 {
 		return nil
 	}
-	leader, ok := host.board.get().voter(from.NodeID)
-	if !ok {
-		return &ForeignVoterError{Peer: from, ClusterID: m.o.Identity.ClusterID}
+	// Where the leader is it says itself: a controller that is to become a voter does not know it otherwise.
+	one, err := decodeVoters(self)
+	if err != nil || len(one) != 1 || one[0].VoterID != from.NodeID || one[0].VoterDirectoryID != from.DirectoryID {
+		return fmt.Errorf("%w: the leader does not say where it is", ErrInvalidRequest)
 	}
+	leader := one[0]
 	id, key := place.snapshotID(), RaftID(from.NodeID, from.DirectoryID)
 	m.mu.Lock()
 	addr, d := m.address(leader), m.downloads[key]

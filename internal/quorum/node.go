@@ -198,6 +198,7 @@ func (n *node) applyMembership(e *pb.Entry) error {
 		return err
 	}
 	n.membership = n.raft.ApplyConfChange(c)
+	n.store.changed = e.GetIndex()
 	if voters, ok := outcome(e); ok {
 		n.voters = voters
 	}
@@ -226,6 +227,12 @@ func (n *node) tick() error {
 
 // campaign stands for election at once. Raft does not while membership changes wait to be applied: drain first.
 func (n *node) campaign() error { return guard(n.raft.Campaign) }
+
+// proposeChange appends a change of the membership. While an earlier one is not applied yet raft puts an empty entry in
+// its place, which is an error here.
+func (n *node) proposeChange(c *pb.ConfChangeV2) error {
+	return guard(func() error { return n.raft.ProposeConfChange(c) })
+}
 
 // forgetLeader makes a follower ready to vote for another than the leader it knows.
 func (n *node) forgetLeader() error { return guard(n.raft.ForgetLeader) }

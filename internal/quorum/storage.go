@@ -52,6 +52,9 @@ type storage struct {
 	recent     []*pb.Entry
 	recentSize int
 
+	// changed is the index of the last change of the membership that was applied, 0 for none.
+	changed uint64
+
 	// waitForRoom waits a little while the disk is full; false says that it is not to be waited for. nil is never.
 	waitForRoom func() bool
 	// hasRoom is told that a wait is over; nil: nobody.
@@ -336,7 +339,13 @@ func (s *storage) firstRecent() uint64 { return s.runs.next - uint64(len(s.recen
 
 // Snapshot describes the newest snapshot. Its data is what install needs beside the file, which who receives it
 // fetches.
+//
+// One from before the last change of the membership is none: a member that was added since would not find itself in it.
+// The next is being made then.
 func (s *storage) Snapshot() (*pb.Snapshot, error) {
+	if s.state.snapshot.Index < s.changed {
+		return nil, raft.ErrSnapshotTemporarilyUnavailable
+	}
 	data, err := appendMembership(appendPosition(nil, s.state.snapshot), s.state.membership, s.state.voters)
 	if err != nil {
 		return nil, err

@@ -16,9 +16,13 @@ type Transport interface {
 	Send(to Voter, messages []*pb.Message)
 }
 
-// Admit says whether a peer that showed this identity is a voter of this quorum: nil, or a *ForeignVoterError. It may
-// be called concurrently.
+// Admit says whether a peer that showed this identity is a voter of this quorum: nil, or a *ForeignVoterError. One that
+// does not know any voter yet, because it is to become one, takes any of its cluster at its word: what it hears brings it
+// the membership, and it has no vote before. It may be called concurrently.
 func (h *Host) Admit(peer Identity) error {
+	if len(h.board.get().Voters) == 0 && peer.ClusterID == h.o.Identity.ClusterID {
+		return nil
+	}
 	return admit(h.o.Identity.ClusterID, h.board.get().Voters, peer)
 }
 
@@ -32,7 +36,8 @@ func (h *Host) Receive(peer Identity, messages []*pb.Message) error {
 	return h.post(func() error {
 		for _, m := range messages {
 			if m.GetFrom() != from || m.GetTo() != h.node.id {
-				h.log.Warn("raft message with another sender or receiver than its connection's", "peer", peer.String(), "type", m.GetType().String())
+				// At the address of a voter whose disk was emptied there is another now, which the sender is told.
+				h.log.Debug("raft message with another sender or receiver than its connection's", "peer", peer.String(), "type", m.GetType().String())
 				continue
 			}
 			if err := h.node.step(m); err != nil {
@@ -85,6 +90,28 @@ func (h *Host) send(messages []*pb.Message) {
 	for _, v := range h.node.voters {
 		if batch := byVoter[raftIDOf(v)]; len(batch) > 0 {
 			h.o.Transport.Send(v, batch)
+			delete(byVoter, raftIDOf(v))
 		}
 	}
+	for id, batch := range byVoter {
+		if v, ok := h.met[id]; ok {
+			h.o.Transport.Send(v, batch)
+		}
+	}
+}
+
+// maxMet bounds those whom a controller that knows no voters yet has met.
+const maxMet = 64
+
+// meet notes where a peer is that speaks to this controller before it knows the voters: it has to be answered.
+func (h *Host) meet(v Voter) error {
+	if len(h.board.get().Voters) > 0 {
+		return nil
+	}
+	return h.post(func() error {
+		if _, known := h.met[raftIDOf(v)]; known || len(h.met) < maxMet {
+			h.met[raftIDOf(v)] = v
+		}
+		return nil
+	})
 }

@@ -39,6 +39,8 @@ type ControllerNode struct {
 	Logger    *slog.Logger   // nil: none
 	LogLevel  *slog.LevelVar // see Node
 	Dial      wire.DialFunc  // how brokers' listeners are tried; nil: TCP
+	// Reach asks whether a controller that is to become a voter is there; nil: none is.
+	Reach func(context.Context, quorum.Voter) error
 }
 
 // NewControllerAPI makes an API that is not open yet: requests wait.
@@ -73,6 +75,9 @@ func (a *ControllerAPI) Open(host *quorum.Host, node ControllerNode) {
 	if node.Config == nil {
 		node.Config = config.Defaults()
 	}
+	if node.Reach == nil {
+		node.Reach = func(context.Context, quorum.Voter) error { return quorum.ErrVoterUnreachable }
+	}
 	a.host, a.node = host, node
 	close(a.opened)
 	a.watch.start(a.followActivity)
@@ -94,6 +99,9 @@ var forwardableHandlers = map[int16]controllerHandler{
 	int16(kmsg.AlterClientQuotas):       (*ControllerAPI).alterClientQuotas,
 	int16(kmsg.ElectLeaders):            (*ControllerAPI).electLeaders,
 	int16(kmsg.UnregisterBroker):        (*ControllerAPI).unregisterBroker,
+
+	int16(kmsg.AddRaftVoter):    (*ControllerAPI).addVoter,
+	int16(kmsg.RemoveRaftVoter): (*ControllerAPI).removeVoter,
 
 	int16(kmsg.AlterPartitionAssignments):  (*ControllerAPI).alterReassignments,
 	int16(kmsg.ListPartitionReassignments): (*ControllerAPI).listReassignments,

@@ -107,6 +107,11 @@ var sentinels = []struct {
 	{quorum.ErrSnapshotNotFound, kerr.SnapshotNotFound},
 	{quorum.ErrPositionOutOfRange, kerr.PositionOutOfRange},
 	{quorum.ErrClosed, kerr.NotController},
+	{quorum.ErrDuplicateVoter, kerr.DuplicateVoter},
+	{quorum.ErrVoterNotFound, kerr.VoterNotFound},
+	{quorum.ErrVoterUnreachable, kerr.RequestTimedOut},
+	{quorum.ErrChangePending, kerr.RequestTimedOut},
+	{quorum.ErrLastVoter, kerr.InvalidRequest},
 	{context.DeadlineExceeded, kerr.RequestTimedOut},
 }
 

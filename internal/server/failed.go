@@ -114,6 +114,10 @@ func failedResponse(req kmsg.Request, err error) kmsg.Response {
 		resp.ErrorCode, resp.ErrorMessage = code, message
 	case *kmsg.ListPartitionReassignmentsResponse:
 		resp.ErrorCode, resp.ErrorMessage = code, message
+	case *kmsg.AddRaftVoterResponse:
+		resp.ErrorCode, resp.ErrorMessage = code, orText(message, err)
+	case *kmsg.RemoveRaftVoterResponse:
+		resp.ErrorCode, resp.ErrorMessage = code, orText(message, err)
 	case *kmsg.UnregisterBrokerResponse:
 		resp.ErrorCode, resp.ErrorMessage = code, message
 	case *kmsg.AllocateProducerIDsResponse:
@@ -126,4 +130,12 @@ func failedResponse(req kmsg.Request, err error) kmsg.Response {
 		resp.ErrorCode = code
 	}
 	return resp
+}
+
+// orText is the message there is, or the error's own words.
+func orText(message *string, err error) *string {
+	if message == nil {
+		message = new(err.Error())
+	}
+	return message
 }

@@ -19,6 +19,7 @@ var forwardedKeys = []int16{
 	int16(kmsg.CreateTopics), int16(kmsg.DeleteTopics), int16(kmsg.CreatePartitions),
 	int16(kmsg.DescribeQuorum), int16(kmsg.UpdateFeatures), int16(kmsg.AlterClientQuotas),
 	int16(kmsg.ElectLeaders), int16(kmsg.AlterPartitionAssignments), int16(kmsg.ListPartitionReassignments), int16(kmsg.UnregisterBroker),
+	int16(kmsg.AddRaftVoter), int16(kmsg.RemoveRaftVoter),
 }
 
 // forwardTimeout bounds how long a request waits for a controller to take it.

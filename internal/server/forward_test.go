@@ -100,6 +100,10 @@ func firstCode(resp kmsg.Response) int16 {
 		return resp.ErrorCode
 	case *kmsg.UnregisterBrokerResponse:
 		return resp.ErrorCode
+	case *kmsg.AddRaftVoterResponse:
+		return resp.ErrorCode
+	case *kmsg.RemoveRaftVoterResponse:
+		return resp.ErrorCode
 	case *kmsg.DescribeQuorumResponse:
 		return resp.ErrorCode
 	case *kmsg.UpdateFeaturesResponse:
