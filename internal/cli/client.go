@@ -229,3 +229,26 @@ func failed(what string, err error, message ...string) error {
 
 func isAlreadyThere(err error) bool { return errors.Is(err, kerr.TopicAlreadyExists) }
 func isNotThere(err error) bool     { return errors.Is(err, kerr.UnknownTopicOrPartition) }
+
+// electionPatience is how long a leader that was just elected may take to know its high watermark.
+const electionPatience = 5 * time.Second
+
+// settledOffsets asks for offsets, and again while all that is wrong is a leader that was just elected.
+func settledOffsets(ctx context.Context, list func(context.Context, ...string) (kadm.ListedOffsets, error), topics ...string) (kadm.ListedOffsets, error) {
+	deadline := time.Now().Add(electionPatience)
+	for {
+		listed, err := list(ctx, topics...)
+		settling := false
+		listed.Each(func(o kadm.ListedOffset) {
+			settling = settling || errors.Is(o.Err, kerr.OffsetNotAvailable) || errors.Is(o.Err, kerr.NotLeaderForPartition)
+		})
+		if !settling || time.Now().After(deadline) {
+			return listed, err
+		}
+		select {
+		case <-ctx.Done():
+			return listed, ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

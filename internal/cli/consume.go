@@ -236,11 +236,11 @@ func (e *env) lookUp(ctx context.Context, cmd *cobra.Command, o *consumeOptions,
 			listEnds = admin.ListCommittedOffsets
 		}
 		what := "look up the offsets of " + strings.Join(o.topics, ", ")
-		starts, err := admin.ListStartOffsets(ctx, o.topics...)
+		starts, err := settledOffsets(ctx, admin.ListStartOffsets, o.topics...)
 		if err != nil {
 			return failed(what, err)
 		}
-		ends, err := listEnds(ctx, o.topics...)
+		ends, err := settledOffsets(ctx, listEnds, o.topics...)
 		if err != nil {
 			return failed(what, err)
 		}

@@ -171,7 +171,7 @@ func describeGroup(ctx context.Context, admin *kadm.Client, group string) (group
 	}
 	var ends kadm.ListedOffsets
 	if len(topics) > 0 {
-		if ends, err = admin.ListEndOffsets(ctx, topics...); withLeaders(err) != nil {
+		if ends, err = settledOffsets(ctx, admin.ListEndOffsets, topics...); withLeaders(err) != nil {
 			return groupView{}, failed(what, err)
 		}
 	}
@@ -302,11 +302,11 @@ func (e *env) resetOffsets(ctx context.Context, admin *kadm.Client, group string
 	if err != nil {
 		return failed(what, err)
 	}
-	starts, err := admin.ListStartOffsets(ctx, target.topics...)
+	starts, err := settledOffsets(ctx, admin.ListStartOffsets, target.topics...)
 	if err != nil {
 		return failed(what, err)
 	}
-	ends, err := admin.ListEndOffsets(ctx, target.topics...)
+	ends, err := settledOffsets(ctx, admin.ListEndOffsets, target.topics...)
 	if err != nil {
 		return failed(what, err)
 	}

@@ -76,7 +76,7 @@ func awaitPartitions(ctx context.Context, admin *kadm.Client, wanted map[string]
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	for len(wanted) > 0 {
-		ends, err := admin.ListEndOffsets(ctx, slices.Collect(maps.Keys(wanted))...)
+		ends, err := settledOffsets(ctx, admin.ListEndOffsets, slices.Collect(maps.Keys(wanted))...)
 		if err == nil && ends.Error() == nil {
 			for topic, partitions := range ends {
 				if len(partitions) >= wanted[topic] {
@@ -219,11 +219,11 @@ func describeTopic(ctx context.Context, admin *kadm.Client, topic string) (topic
 	if err != nil {
 		return topicView{}, failed(what, err)
 	}
-	starts, err := admin.ListStartOffsets(ctx, topic)
+	starts, err := settledOffsets(ctx, admin.ListStartOffsets, topic)
 	if withLeaders(err) != nil {
 		return topicView{}, failed(what, err)
 	}
-	ends, err := admin.ListEndOffsets(ctx, topic)
+	ends, err := settledOffsets(ctx, admin.ListEndOffsets, topic)
 	if withLeaders(err) != nil {
 		return topicView{}, failed(what, err)
 	}
