@@ -111,6 +111,50 @@ func TestS030_takes_over_a_kafka_directory(t *testing.T) {
 	verify(t, dir)
 }
 
+// A Kafka that was killed is taken over too: torn ends of a partition's log and of the metadata log are cut, the
+// rest is recovered, and all that was whole is there.
+func TestTakeoverAfterAnUncleanStop(t *testing.T) {
+	t.Parallel()
+	dir, known := kafkaDir(t)
+	if err := os.Remove(filepath.Join(dir, ".kafka_cleanshutdown")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "recovery-point-offset-checkpoint"), []byte("0\n0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, log := range []string{"codecs-0", "transactions-0", "__consumer_offsets-0", "__cluster_metadata-0"} {
+		name := filepath.Join(dir, log, "00000000000000000000.log")
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, append(data, data[len(data)-70:len(data)-9]...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, gone := range []string{"idempotent-0/00000000000000000006.snapshot", "rolled-0/00000000000000000005.index", "codecs-1/leader-epoch-checkpoint", "transactions-0/00000000000000000000.txnindex"} {
+		if err := os.Remove(filepath.Join(dir, gone)); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	n := start(t, dir)
+	got, err := kafka.Observe(t.Context(), n.addr, kafka.Classic, kafka.Static)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, known.State, got)
+	p := known.Producer
+	cl := n.client(t)
+	if base, err := kafka.Send(t.Context(), cl, "idempotent", p, p.LastBase, "first", "second"); err != nil || base != p.LastOffset {
+		t.Errorf("the retry of the last batch came to offset %d instead of %d: %v", base, p.LastOffset, err)
+	}
+	if base, err := kafka.Send(t.Context(), cl, "idempotent", p, p.Next, "third", "fourth"); err != nil || base != p.LastOffset+2 {
+		t.Errorf("the next batch came to offset %d instead of %d: %v", base, p.LastOffset+2, err)
+	}
+	n.stop(t)
+	verify(t, dir)
+}
+
 // same compares part by part, so that a difference is readable.
 func same(t *testing.T, want, got kafka.State) {
 	t.Helper()
