@@ -99,6 +99,7 @@ var (
 	metricProduceTimeout = nodeMetrics.Counter("stele_produce_timeouts_total", "Partitions of Produce requests that were not acknowledged in time.", "kafka.server:type=DelayedOperationExpirationMetrics,name=ExpiresPerSec")
 	metricWaiting        = nodeMetrics.Gauge("stele_waiting_requests", "Requests that wait for records, replication or time.", "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize")
 	metricProducers      = nodeMetrics.Gauge("stele_producer_ids", "Producer ids that the logs here remember, counted for each log.", "kafka.server:type=ReplicaManager,name=ProducerIdCount")
+	metricLateTxns       = nodeMetrics.Gauge("stele_late_transactions", "Partitions here with a transaction that is open for longer than transaction.max.timeout.ms and five minutes: it hangs, and read_committed consumers with it.", "kafka.server:type=ReplicaManager,name=PartitionsWithLateTransactionsCount")
 	metricRecordsIn      = nodeMetrics.Counter("stele_records_in_total", "Records appended for clients.", "kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec")
 	metricBytesIn        = nodeMetrics.Counter("stele_bytes_in_total", "Bytes of record batches appended for clients.", "kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec")
 	metricBytesOut       = nodeMetrics.Counter("stele_bytes_out_total", "Bytes of record batches given to consumers.", "kafka.server:type=BrokerTopicMetrics,name=BytesOutPerSec")
@@ -230,6 +231,7 @@ func collectReplicas(s telemetry.Sink, st replica.Stats) {
 	s.Value(metricAtMinISR, float64(st.AtMinISR))
 	s.Value(metricWaiting, float64(st.Waiting))
 	s.Value(metricProducers, float64(st.Producers))
+	s.Value(metricLateTxns, float64(st.LateTxns))
 }
 
 // collectTraffic gives what went through all topics, and through those that have series of their own.

@@ -306,6 +306,7 @@ func (n *node) startBroker() error {
 		RetentionInterval:               n.config.Duration("log.retention.check.interval.ms"),
 		ProducerExpiryInterval:          n.config.Duration("producer.id.expiration.check.interval.ms"),
 		InitialDelay:                    n.config.Duration("log.initial.task.delay.ms"),
+		TxnMaxTimeout:                   n.config.Duration("transaction.max.timeout.ms"),
 		DirectoryFailed:                 n.directoryFailed,
 		Leader:                          func(id int32) replica.Leader { return n.broker.Leader(id, n.followOptions()) },
 		Fetchers:                        n.config.Int("num.replica.fetchers"), FetchBackoff: orNever(n.config.Duration("replica.fetch.backoff.ms")),

@@ -77,7 +77,7 @@ var transactionDefs = []Def{
 	{Name: "delegation.token.max.lifetime.ms", Type: Long, Default: new("604800000"), Check: atLeast(1), Accepted: true, Doc: "Time a token can be renewed for."},
 	{Name: "delegation.token.secret.key", Type: Password, Accepted: true, Doc: "Secret of delegation tokens, the same at all nodes; none for no tokens."},
 	{Name: "transaction.abort.timed.out.transaction.cleanup.interval.ms", Type: Int, Default: new("10000"), Check: atLeast(1), Accepted: true, Doc: "Time between two looks for transactions that timed out."},
-	{Name: "transaction.max.timeout.ms", Type: Int, Default: new("900000"), Check: atLeast(1), Accepted: true, Doc: "Largest time a producer may ask for a transaction."},
+	{Name: "transaction.max.timeout.ms", Type: Int, Default: new("900000"), Check: atLeast(1), Doc: "Largest time a producer may ask for a transaction; one that is open for five minutes longer counts as hanging."},
 	{Name: "transaction.partition.verification.enable", Type: Boolean, Default: new("true"), Scope: ClusterWide, Doc: "Ask the coordinator whether a partition is part of a transaction before its records are taken."},
 	{Name: "transaction.remove.expired.transaction.cleanup.interval.ms", Type: Int, Default: new("3600000"), Check: atLeast(1), Accepted: true, Doc: "Time between two looks for transactional ids to forget."},
 	{Name: "transaction.state.log.load.buffer.size", Type: Int, Default: new("5242880"), Check: atLeast(1), Accepted: true, Doc: "Bytes read at once when transactions are loaded."},

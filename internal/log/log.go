@@ -97,6 +97,7 @@ type Log struct {
 	producers         producers
 	guards            map[int64]*guard // of transactions that are being verified, by producer id
 	producerCount     atomic.Int32     // len of producers, for readers
+	oldestTxn         atomic.Int64     // when the producer of the open transaction that is silent for longest was last heard of, ms; 0: none is open
 	snapshotAt        int64            // offset of the newest producer snapshot, -1: none
 	positionsUnsaved  bool             // recovery point or log start must be in the checkpoints before the next append
 	loadStart         int64            // the log start while the log is being loaded

@@ -298,6 +298,23 @@ func (l *Log) ProducerStates() []ProducerState {
 // ProducerCount is how many producers the log knows. It waits for no write.
 func (l *Log) ProducerCount() int { return int(l.producerCount.Load()) }
 
+// OldestTxn is when the producer of an open transaction was last heard of, in ms, of the one that is silent for longest; ok
+// is false when no transaction is open. It waits for no write: while one is under way it says what it said before.
+func (l *Log) OldestTxn() (ms int64, ok bool) {
+	if l.mu.TryLock() {
+		oldest := int64(0)
+		for _, t := range l.producers.open {
+			if st := l.producers.byID[t.producerID]; st != nil && (oldest == 0 || st.lastSeen < oldest) {
+				oldest = max(st.lastSeen, 1)
+			}
+		}
+		l.oldestTxn.Store(oldest)
+		l.mu.Unlock()
+	}
+	ms = l.oldestTxn.Load()
+	return ms, ms > 0
+}
+
 // ExpireProducers forgets the producers that have been silent for producer.id.expiration.ms and have no open
 // transaction. It returns how many.
 func (l *Log) ExpireProducers() int {

@@ -3,6 +3,7 @@ package replica
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/stelelog/stele/internal/log"
 )
@@ -83,6 +84,9 @@ func (p *Partition) ProducerStates() ([]log.ProducerState, error) {
 	return p.log.ProducerStates(), nil
 }
 
+// lateTxn is how long a coordinator may take to end a transaction whose time is up.
+const lateTxn = 5 * time.Minute
+
 // Stats counts the replicas here, for gauges and health.
 type Stats struct {
 	// Failed are partitions that are not copied any more because of an error here, until their leader epoch rises.
@@ -98,6 +102,8 @@ type Stats struct {
 	Waiting int
 	// Producers is how many producer ids the logs remember, each counted once for every log.
 	Producers int
+	// LateTxns counts the partitions with a transaction that is open for longer than any may be: it hangs.
+	LateTxns int
 }
 
 // Stats counts now.
@@ -113,6 +119,9 @@ func (m *Manager) Stats() Stats {
 			continue
 		}
 		s.Producers += p.log.ProducerCount()
+		if oldest, ok := p.log.OldestTxn(); ok && m.now().UnixMilli()-oldest > (m.o.TxnMaxTimeout+lateTxn).Milliseconds() {
+			s.LateTxns++
+		}
 		role := p.Role()
 		if role.Kind != RoleLeader {
 			continue

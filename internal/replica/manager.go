@@ -64,6 +64,8 @@ type Options struct {
 	// VerifyTxn asks the transaction coordinator about partitions of a transaction, and returns an error or nil for each, in
 	// their order. It may wait, until ctx is done. nil: there is no coordinator, and every answer is ErrTxnUnverified.
 	VerifyTxn func(ctx context.Context, v TxnVerification) []error
+	// TxnMaxTimeout is the longest time that a transaction may be open (transaction.max.timeout.ms, 15 min).
+	TxnMaxTimeout time.Duration
 
 	// AlterPartition asks the controller for an ISR change and calls done, from any goroutine, with its answer. It must
 	// not block. nil: the ISR is never changed from here, as on a node that is alone.
@@ -126,6 +128,7 @@ func (o Options) complete() Options {
 	set(&o.RetentionInterval, 5*time.Minute)
 	set(&o.ProducerExpiryInterval, 10*time.Minute)
 	set(&o.InitialDelay, 30*time.Second)
+	set(&o.TxnMaxTimeout, 15*time.Minute)
 	set(&o.FetchBackoff, FetchBackoff)
 	o.FetchBackoff = max(o.FetchBackoff, firstBackoff)
 	o.Fetchers = max(o.Fetchers, 1)

@@ -200,3 +200,33 @@ func TestMarkersWaitForReplicas(t *testing.T) {
 		}
 	})
 }
+
+// TestLateTransactions: a partition counts as one with a hanging transaction when that is open for longer than the longest
+// time there is and five minutes, since its producer was last heard of, and no more when it was ended.
+func TestLateTransactions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, func(o *Options) { o.TxnMaxTimeout = time.Minute })
+		n.create("t", 1)
+		write := func(sequence int32) {
+			d := n.m.Produce(ProduceRequest{Acks: 1, TxnVerified: true, Partitions: []ProducePartition{{Topic: "t", Records: txnBatch(7, 0, sequence)}}})
+			if r := d.Results()[0]; r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+		late := func(when string, want int) {
+			t.Helper()
+			if got := n.m.Stats().LateTxns; got != want {
+				t.Errorf("%s: %d partitions, want %d", when, got, want)
+			}
+		}
+		write(0)
+		<-time.After(time.Minute)
+		write(1)
+		<-time.After(6 * time.Minute)
+		late("at the limit", 0)
+		<-time.After(time.Second)
+		late("beyond it", 1)
+		<-n.mark("t", time.Second, endOf(7, 0, false, 0)).Done()
+		late("ended", 0)
+	})
+}
