@@ -42,7 +42,7 @@ type OpenTransaction struct {
 }
 
 // OpenTransactions are the undecided transactions in the directory of a partition that no process has open, by first
-// offset. It reads the newest producer snapshot and the batches after it, and changes nothing.
+// offset. It reads the newest producer snapshot and the headers of the batches after it, and changes nothing.
 func OpenTransactions(fsys vfs.FS, dir string) ([]OpenTransaction, error) {
 	names, err := fileNames(fsys, dir)
 	if err != nil {
@@ -107,26 +107,42 @@ func feedProducers(fsys vfs.FS, dir string, base, from int64, p *producers) erro
 			}
 		}
 	}
-	s := &batchScanner{file: f, pos: start, end: size}
-	for first := true; ; first = false {
-		b, err := s.next()
-		if err == io.EOF {
-			return nil
-		}
-		if errors.Is(err, errTorn) && first && start > 0 {
-			start, s = 0, &batchScanner{file: f, end: size}
-			continue
-		}
-		if errors.Is(err, errTorn) {
-			return nil // what recovery cuts
+	if start > 0 && !wholeBatchAt(f, start, size) {
+		start = 0
+	}
+	r := newHeaderReader(f, size)
+	defer r.close()
+	for pos := start; ; {
+		b, err := r.header(pos)
+		if err == io.EOF || errors.Is(err, errTorn) {
+			return nil // what is torn recovery cuts
 		}
 		if err != nil {
 			return err
 		}
+		length := int64(b.Length())
 		if b.LastOffset() >= from && b.HasProducerID() {
+			if b.IsControl() {
+				if b, err = readBatch(f, pos, int(length), nil); err != nil {
+					return err
+				}
+			}
 			p.appended(b, 0)
 		}
+		pos += length
 	}
+}
+
+// wholeBatchAt says whether an undamaged batch begins at that position.
+func wholeBatchAt(f vfs.File, pos, size int64) bool {
+	r := newHeaderReader(f, size)
+	defer r.close()
+	header, err := r.header(pos)
+	if err != nil {
+		return false
+	}
+	b, err := readBatch(f, pos, header.Length(), nil)
+	return err == nil && b.VerifyCRC() == nil
 }
 
 // ParseCheckpoint reads a checkpoint file of a data directory: an offset for each partition.
