@@ -131,7 +131,10 @@ func (l *Log) retainWhile(cause string, qualifies func(i int) bool) (int, error)
 		return 0, nil
 	}
 	if n > last {
-		if err := l.roll(l.leo); err != nil {
+		switch err := l.roll(l.leo); {
+		case IsFull(err) && last > 0:
+			n = last // there is no room for an empty segment, yet: what goes without it makes some
+		case err != nil:
 			return 0, l.diskError("roll", err)
 		}
 	}

@@ -253,3 +253,70 @@ func TestPositionsStayInOrder(t *testing.T) {
 	x.log.SetHighWatermark(1)
 	check(2, 2)
 }
+
+// TestB088_retention_by_what_a_record_says: a record from the year 3000 keeps its segment and those after it, and that is
+// said; on a LogAppendTime topic the client's stamp counts for nothing; records without a timestamp go by the time of their
+// file.
+func TestB088_retention_by_what_a_record_says(t *testing.T) {
+	t.Parallel()
+	far := time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+	for _, c := range []struct {
+		name    string
+		cfg     Config
+		stamp   int64
+		went    int
+		message int
+	}{
+		{"create time", Config{TimestampAfterMaxMs: 1 << 60}, far, 10, 1},
+		{"log append time", Config{LogAppendTime: true}, far, 21, 0},
+		{"no timestamp", Config{}, -1, 21, 0},
+	} {
+		c.cfg.SegmentBytes, c.cfg.RetentionMs = 100, 2000
+		x := newTester(t, c.cfg).open()
+		for i := range 21 {
+			stamp := ts0
+			if i == 10 || c.stamp < 0 {
+				stamp = c.stamp
+			}
+			x.append(exactly(100, stamp))
+		}
+		c.cfg.TimestampAfterMaxMs = 3600000
+		x.log.SetConfig(c.cfg)
+		if n := must(x.log.Retain(x.now.Add(2 * time.Second))); n != 0 {
+			t.Errorf("%s: %d segments went at their age", c.name, n)
+		}
+		if n := must(x.log.Retain(x.now.Add(2001 * time.Millisecond))); n != c.went {
+			t.Errorf("%s: %d segments went, want %d", c.name, n, c.went)
+		}
+		if n := x.count(EventHeldByFuture); n != c.message {
+			t.Errorf("%s: told %d times", c.name, n)
+		}
+	}
+}
+
+// On a disk too full for a new segment retention lets go of all segments but the last, and of that when there is room.
+func TestRetentionMakesRoomOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{SegmentBytes: 100, RetentionMs: 1000})
+	fault := vfs.NewFault(x.mem)
+	x.fs = fault
+	x.open()
+	for range 4 {
+		x.append(exactly(100, ts0))
+	}
+	fault.Add(vfs.Rule{Kind: vfs.OpCreate, Count: -1})
+	later := x.now.Add(time.Hour)
+	if n := must(x.log.Retain(later)); n != 3 || x.log.SegmentCount() != 1 {
+		t.Errorf("%d segments went, %d are left", n, x.log.SegmentCount())
+	}
+	if _, err := x.log.Retain(later); !IsFull(err) || x.log.Err() != nil {
+		t.Errorf("the last one on a full disk: %v, %v", err, x.log.Err())
+	}
+	fault.Clear()
+	if n := must(x.log.Retain(later)); n != 1 {
+		t.Errorf("with room %d segments went", n)
+	}
+	if info := x.append(batch(1, 90, ts0)); info.BaseOffset != 4 {
+		t.Errorf("next append at %d", info.BaseOffset)
+	}
+}
