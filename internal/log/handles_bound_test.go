@@ -159,7 +159,7 @@ func TestAFailedSyncIsNotLostWithTheHandle(t *testing.T) {
 	fault.Clear() // the disk would take a second sync for the first
 	var se *StorageError
 	if err := l.Flush(); !errors.As(err, &se) || !se.Offline || !errors.Is(err, syscall.EIO) {
-		t.Errorf("flush: %v", err)
+		t.Fatalf("flush: %v", err)
 	}
 	if dir := <-b.offline; dir != "/d" {
 		t.Error(dir)
