@@ -48,6 +48,7 @@ type Options struct {
 	RegistrationTimeout  time.Duration // initial.broker.registration.timeout.ms
 	QuorumRequestTimeout time.Duration // controller.quorum.request.timeout.ms
 	ShutdownTimeout      time.Duration // how long a controlled shutdown may take
+	LogDirFailureTimeout time.Duration // log.dir.failure.timeout.ms; 0: never
 
 	// Publish applies an image to the parts of the node, before readers see it. It
 	// runs on one goroutine, in the order of the log. delta is what led from the image
@@ -245,7 +246,18 @@ func (b *Broker) ReportPlace(topic metadata.UUID, partition int32, dir metadata.
 }
 
 // SetOfflineDirs reports the log directories that have failed since start.
-func (b *Broker) SetOfflineDirs(dirs [][16]byte) { b.life.setOffline(dirs) }
+// When the controller has not taken note of them in time the broker fails: it would go on naming leaders here whose
+// records nobody can read.
+func (b *Broker) SetOfflineDirs(dirs [][16]byte) {
+	b.life.setOffline(dirs)
+	if timeout := b.opts.LogDirFailureTimeout; timeout > 0 {
+		time.AfterFunc(timeout, func() {
+			if int(b.life.noted.Load()) < len(dirs) {
+				b.fail(fmt.Errorf("the controller has not taken note within %s (log.dir.failure.timeout.ms) that log directories have failed", timeout))
+			}
+		})
+	}
+}
 
 // SetCordonedDirs reports the log directories that take no new replicas.
 func (b *Broker) SetCordonedDirs(dirs [][16]byte) { b.life.setCordoned(dirs) }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
@@ -75,7 +76,8 @@ func startBrokerThatTells(t *testing.T, f *fakeController, onStanding func(strin
 		NodeID: 9, ClusterID: "c", IncarnationID: [16]byte{1}, PreviousBrokerEpoch: -1, LogDirIDs: [][16]byte{{9}},
 		Controllers: []Controller{{ID: -1, Addr: f.listener.Addr().String()}}, Dial: (&net.Dialer{}).DialContext,
 		HeartbeatInterval: 100 * time.Millisecond, RegistrationTimeout: 10 * time.Second, QuorumRequestTimeout: 2 * time.Second,
-		ShutdownTimeout: 5 * time.Second, Publish: p.take, OnStanding: onStanding, Logger: slog.New(slog.DiscardHandler),
+		ShutdownTimeout: 5 * time.Second, LogDirFailureTimeout: time.Second, Publish: p.take, OnStanding: onStanding,
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	b.Start()
 	t.Cleanup(b.Stop)
@@ -356,6 +358,34 @@ func TestPlacesOfReplicasAreTold(t *testing.T) {
 		case <-grown:
 		case <-deadline:
 			t.Fatalf("%d of 3000 places were told", told)
+		}
+	}
+}
+
+// A failed log directory that the controller does not take note of in time ends the broker; one that it has does not.
+func TestAFailedDirectoryMustBeNoticed(t *testing.T) {
+	t.Parallel()
+	for _, refused := range []bool{false, true} {
+		f := newFakeController(t)
+		b, p := startBroker(t, f)
+		f.append(true, version(), topic("a", 1), unfenced())
+		p.until(t, "topic a exists", hasTopic("a"))
+		if err := b.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if refused {
+			f.change(func() { f.heartbeatCode = kerr.NotController.Code })
+		}
+		b.SetOfflineDirs([][16]byte{{9}})
+		select {
+		case err := <-b.Failed():
+			if !refused || !strings.Contains(err.Error(), "log.dir.failure.timeout.ms") {
+				t.Errorf("refused %v: %v", refused, err)
+			}
+		case <-time.After(2 * time.Second):
+			if refused {
+				t.Error("the broker goes on")
+			}
 		}
 	}
 }

@@ -64,6 +64,7 @@ type lifecycle struct {
 	ready    atomic.Bool
 	stop     atomic.Bool
 	offline  atomic.Pointer[[][16]byte]
+	noted    atomic.Int32 // how many offline directories the controller has taken note of
 	cordoned atomic.Pointer[[][16]byte]
 	fenced   atomic.Bool
 	answered atomic.Int64           // when a controller answered last, in nanoseconds of Unix time
@@ -191,7 +192,8 @@ func (l *lifecycle) heartbeat(ctx context.Context) (next time.Duration, done boo
 	req.CurrentMetadataOffset = l.applied()
 	req.WantFence = !l.ready.Load()
 	req.WantShutdown = l.stop.Load()
-	if offline := l.offline.Load(); offline != nil {
+	offline := l.offline.Load()
+	if offline != nil {
 		req.OfflineLogDirs = *offline
 	}
 	if cordoned := l.cordoned.Load(); cordoned != nil {
@@ -212,6 +214,9 @@ func (l *lifecycle) heartbeat(ctx context.Context) (next time.Duration, done boo
 		}
 		l.stands("the controller refuses this broker's heartbeats: " + reason)
 		return interval, false
+	}
+	if offline != nil {
+		l.noted.Store(int32(len(*offline)))
 	}
 	l.refused.Store(nil)
 	if was := l.fenced.Swap(answer.IsFenced); was != answer.IsFenced {

@@ -347,6 +347,7 @@ func (n *node) startBroker() error {
 		RegistrationTimeout:  n.config.Duration("initial.broker.registration.timeout.ms"),
 		QuorumRequestTimeout: n.config.Duration("controller.quorum.request.timeout.ms"),
 		ShutdownTimeout:      30 * time.Second,
+		LogDirFailureTimeout: n.config.Duration("log.dir.failure.timeout.ms"),
 		Publish:              n.publish, OnStanding: n.standing, Logger: n.logger,
 	})
 	n.image.Store(new(n.broker.Image))

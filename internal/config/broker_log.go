@@ -18,7 +18,7 @@ var logDefs = []Def{
 	{Name: "log.dir", Type: List, Default: new("./stele-data"), Doc: "One log directory; log.dirs goes before it."},
 	{Name: "log.dir.reserve.bytes", Type: Long, Default: new("-1"), Check: atLeast(-1), Scope: ClusterWide, Doc: "Stele's own: free bytes of a log directory's volume that clients' writes may not take (KAFKA_STORAGE_ERROR); commits, deletes and the metadata log still may. -1: a hundredth of the volume, at most 256 MiB; 0: none."},
 	{Name: "log.dir.soft.limit.bytes", Type: Long, Default: new("-1"), Check: atLeast(-1), Scope: ClusterWide, Doc: "Stele's own: free bytes of a log directory's volume below which retention runs at once, deleted files go without delay and producers are slowed down. -1: a twentieth of the volume, at most 2 GiB; 0: none."},
-	{Name: "log.dir.failure.timeout.ms", Type: Long, Default: new("30000"), Check: atLeast(1), Accepted: true, Doc: "The broker exits when the controller has not taken note of a failed log directory in this time."},
+	{Name: "log.dir.failure.timeout.ms", Type: Long, Default: new("30000"), Check: atLeast(1), Doc: "The broker exits when the controller has not taken note of a failed log directory in this time."},
 	{Name: "log.dirs", Type: List, Alternates: synonym("log.dir"), Check: notEmpty, Doc: "Log directories. Stele's default is ./stele-data, or --data-dir."},
 	{Name: "log.flush.interval.messages", Type: Long, Default: new(maxLong), Check: atLeast(1), Scope: ClusterWide, Doc: "Default of the topic setting flush.messages."},
 	{Name: "log.flush.interval.ms", Type: Long, Scope: ClusterWide, Alternates: synonym("log.flush.scheduler.interval.ms"), Doc: "Default of the topic setting flush.ms."},
