@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sys/unix"
 
 	"github.com/stelelog/stele/bench/probe"
 )
@@ -247,6 +248,12 @@ func TestE072_disk_ladder(t *testing.T) {
 			}
 		}
 		f.untilWritable(fmt.Sprintf("round %d, %s", round, kind), "logs")
+		// Writes are back as soon as there is room for one; the next round begins when all of it is free.
+		for deadline := time.Now().Add(20 * time.Second); freeOn(t, disk) < 40<<20; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("round %d: %d bytes are free after %s\n%s", round, freeOn(t, disk), kind, n.log())
+			}
+		}
 		if after := reads.reads.Load(); after == before {
 			t.Errorf("round %d: no read in the meantime", round)
 		}
@@ -339,6 +346,16 @@ func TestSoftLimitSlowsProducers(t *testing.T) {
 		}
 	}
 	t.Logf("%d bytes in 0.5 s above the soft limit, %d in 6 s below it", fast, slow)
+}
+
+// freeOn is how many bytes are free on the file system of a directory.
+func freeOn(t *testing.T, dir string) int64 {
+	t.Helper()
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	return int64(st.Bavail) * int64(st.Bsize)
 }
 
 // commitOf is one committed offset.
