@@ -43,6 +43,7 @@ type reach struct {
 const (
 	sectionProduce = "Produce, replayed: the broker on one core, the generator on the other"
 	sectionConsume = "Consume, replayed: the broker on one core, the generator on the other"
+	sectionFlush   = "Durable produce: flush.messages=1, the broker on one core, the generator on the other"
 	sectionTools   = "Kafka's own tools, on the same two cores as the broker"
 	sectionLatency = "End-to-end latency, ms"
 	sectionProcess = "Starts and memory"
@@ -107,6 +108,9 @@ func allRows(every bool) []row {
 		produce(with(func(l *load) { l.batch, l.conns = 1000<<10, conns }), conns == 1)
 		produce(with(func(l *load) { l.batch, l.conns = 0, conns }), conns == 64)
 	}
+	durable := with(func(l *load) { l.batch, l.conns = 0, 64 })
+	rows = append(rows, row{name: "flush.messages=1 " + durable.String(), section: sectionFlush, fixture: bound, quick: true, load: durable,
+		reach: reach{memoryAtMost: 0.2}, measure: (*bench).flushRow})
 	consume := func(name string, groups int, codec record.Codec, quick bool, measure func(*bench, []server, *row) ([]figure, error)) {
 		rows = append(rows, row{name: fmt.Sprintf("consume %s, %s, groups=%d", name, codecName(codec), groups), section: sectionConsume, fixture: bound,
 			quick: quick, load: with(func(l *load) { l.conns, l.codec = groups, codec }), reach: reach{cpuAtMost: 0.6, rateAtLeast: 1.5}, measure: measure})

@@ -21,6 +21,11 @@ const adminTimeout = 60 * time.Second
 
 // createTopic makes a topic and waits until all its partitions can be used.
 func (b *bench) createTopic(s server, topic string, partitions int) error {
+	return b.createTopicWith(s, topic, partitions, nil)
+}
+
+// createTopicWith does so with settings of the topic's own.
+func (b *bench) createTopicWith(s server, topic string, partitions int, settings map[string]string) error {
 	conn, err := probe.Dial(s.addr(), adminTimeout)
 	if err != nil {
 		return err
@@ -28,6 +33,11 @@ func (b *bench) createTopic(s server, topic string, partitions int) error {
 	defer conn.Close()
 	t := kmsg.NewCreateTopicsRequestTopic()
 	t.Topic, t.NumPartitions, t.ReplicationFactor = topic, int32(partitions), 1
+	for name, value := range settings {
+		c := kmsg.NewCreateTopicsRequestTopicConfig()
+		c.Name, c.Value = name, &value
+		t.Configs = append(t.Configs, c)
+	}
 	req := kmsg.NewPtrCreateTopicsRequest()
 	req.Version, req.TimeoutMillis, req.Topics = 7, int32(adminTimeout/time.Millisecond), append(req.Topics, t)
 	resp, err := conn.Request(req)

@@ -380,7 +380,10 @@ func (n *node) standing(trouble string) {
 // publish hands an image to the parts, the log first and the coordinators last.
 func (n *node) publish(image *metadata.Image, delta *metadata.Delta) error {
 	if delta == nil && n.broker.Image().Offset() < 0 {
-		if err := n.replicas.Load(context.Background(), image); err != nil {
+		n.readiness.Explain(readyStarted, func() string { return n.dirs.LoadProgress().String() })
+		err := n.replicas.Load(context.Background(), image)
+		n.readiness.Explain(readyStarted, nil)
+		if err != nil {
 			return err
 		}
 	}

@@ -70,6 +70,8 @@ type Dirs struct {
 		marked, markedBefore time.Time // when logs' sizes were noted, zero for never
 	}
 
+	loading loading
+
 	wg   sync.WaitGroup
 	work chan func()
 }
@@ -421,6 +423,7 @@ func (d *Dirs) share(ld *logDir) {
 		Background:    d.enqueue,
 		Flush:         d.o.Background,
 		FlushSlots:    ld.flushSlots,
+		Scanned:       func(bytes int64) { d.loading.bytesDone.Add(bytes) },
 		Producers:     &d.producers,
 		room:          ld.room,
 		Handles:       d.handles,

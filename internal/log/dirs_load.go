@@ -78,6 +78,7 @@ var notLogs = map[string]bool{"remote-log-index-cache": true, "__cluster_metadat
 func (d *Dirs) Load(ctx context.Context, judge func(tp TopicPartition, topicID [16]byte) Verdict) (failed map[TopicPartition]error, err error) {
 	failed = map[TopicPartition]error{}
 	start := d.o.Now()
+	d.loading.began.Store(start.UnixNano())
 	clean := true
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -93,12 +94,15 @@ func (d *Dirs) Load(ctx context.Context, judge func(tp TopicPartition, topicID [
 		}
 		clean = clean && ld.clean
 		names := make(chan string, len(entries))
+		var all []string
 		for _, e := range entries {
 			if e.IsDir() && !notLogs[e.Name()] {
 				names <- e.Name()
+				all = append(all, e.Name())
 			}
 		}
 		close(names)
+		d.expect(ld, all)
 		for range d.o.RecoveryThreads {
 			wg.Add(1)
 			go func() {
@@ -108,6 +112,7 @@ func (d *Dirs) Load(ctx context.Context, judge func(tp TopicPartition, topicID [
 						return
 					}
 					tp, err := d.loadDir(ld, name, judge)
+					d.loading.logsDone.Add(1)
 					var twice *duplicateDirError
 					mu.Lock()
 					if errors.As(err, &twice) {
@@ -120,7 +125,12 @@ func (d *Dirs) Load(ctx context.Context, judge func(tp TopicPartition, topicID [
 			}()
 		}
 	}
+	done := make(chan struct{})
+	var telling sync.WaitGroup
+	telling.Go(func() { d.tellProgress(done) })
 	wg.Wait()
+	close(done)
+	telling.Wait()
 	if fatal == nil {
 		fatal = ctx.Err()
 	}

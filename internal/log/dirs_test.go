@@ -404,6 +404,15 @@ func TestS065_start_after_a_kill(t *testing.T) {
 	if d := time.Since(start); d > 2*time.Second {
 		t.Errorf("the start took %v", d)
 	}
+	last := int64(0)
+	for _, l := range b.dirs.Logs() {
+		v := l.View()
+		last += v.active.size
+		v.Release()
+	}
+	if p := b.dirs.LoadProgress(); p.Bytes != last || p.BytesDone != last || p.LogsDone != 100 || p.Percent() != 100 {
+		t.Errorf("%+v were read, the segments that were not flushed have %d bytes", p, last)
+	}
 	for _, l := range b.dirs.Logs() {
 		v := l.View()
 		if v.EndOffset != 9 || l.RecoveryPoint() == 0 {

@@ -61,6 +61,8 @@ type Options struct {
 	// OnFlushed hears that a flush which appends had left to the background has moved View.AckEnd, or has failed. It is
 	// called without locks. See SetOnFlushed.
 	OnFlushed func(error)
+	// Scanned hears how many more bytes recovery has read and checked; it may be called concurrently with other logs'.
+	Scanned func(bytes int64)
 	// Flush runs such a flush; nil: a goroutine of its own. FlushSlots bounds how many are under way at once with others.
 	Flush      func(func())
 	FlushSlots chan struct{}

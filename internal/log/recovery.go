@@ -31,7 +31,17 @@ func Open(o Options) (*Log, error) {
 	l.cleanedTo.Store(o.CleanedTo)
 	l.lastFlush = o.Now()
 	ld := &loader{l: l}
-	if err := ld.load(); err != nil {
+	err := ld.load()
+	for far := (*overflowError)(nil); errors.As(err, &far); {
+		ld.closeFiles()
+		if err = l.split(far.base); err != nil {
+			break
+		}
+		l.epochs, l.epochsStale, l.producers, l.snapshotAt = epoch.Cache{}, false, producers{}, -1
+		far, ld = nil, &loader{l: l}
+		err = ld.load()
+	}
+	if err != nil {
 		ld.closeFiles()
 		var se *StorageError
 		var ce *CorruptError
@@ -278,6 +288,9 @@ func (d *loader) loadSegment(i int, next int64) (ok bool, err error) {
 		if txnErr != nil || !errors.Is(indexErr, errNoTimes) || len(st.times.entries) > 0 {
 			l.event(Event{Kind: EventRebuilt, From: seg.base, To: st.end, Cause: fmt.Sprint(errors.Join(indexErr, txnErr))})
 		}
+		if overflows(seg.base, st.end-1) {
+			return false, &overflowError{seg.base, st.end - 1}
+		}
 		if next < 0 {
 			d.lastMeta.offsetsWritten, d.lastMeta.timesWritten, d.lastMeta.txnsWritten = -1, -1, -1
 			return true, nil
@@ -286,6 +299,9 @@ func (d *loader) loadSegment(i int, next int64) (ok bool, err error) {
 			st.end = next
 			return IsFull(err), ifNotFull(err) // they stay in memory, and are rebuilt at the next start
 		}
+	}
+	if overflows(seg.base, st.end-1) {
+		return false, &overflowError{seg.base, st.end - 1}
 	}
 	if next >= 0 {
 		*st = compactIndexes(*st, l.indexFiles(seg.base))
@@ -524,7 +540,18 @@ func (d *loader) holeAfter(i int) bool {
 		return false
 	}
 	next := d.segs[i+1].base
-	return next > max(l.o.RecoveryPoint, l.o.CleanedTo) && d.states[i].end < next
+	if next <= max(l.o.RecoveryPoint, l.o.CleanedTo) || d.states[i].end >= next {
+		return false
+	}
+	// Where the next batch is so far away that no segment could hold it from the end of this one on, see nextBase.
+	size, err := d.segs[i+1].file.Size()
+	if err != nil {
+		return true
+	}
+	r := newHeaderReader(d.segs[i+1].file, size)
+	defer r.close()
+	b, err := r.header(0)
+	return err != nil || !overflows(d.states[i].end, b.LastOffset())
 }
 
 // recoverSegment checks every batch of segment i, rebuilding all that derives from them, and cuts the file after
@@ -539,7 +566,7 @@ func (d *loader) recoverSegment(i int, expected *int64, lastEpoch *int32) (int64
 	s := &batchScanner{file: seg.file, end: size}
 	*expected = max(*expected, seg.base)
 	wall, interval := l.now().UnixMilli(), int64(l.config.Load().IndexIntervalBytes)
-	var since int64
+	var since, told int64
 	for {
 		b, err := s.next()
 		if err == io.EOF || errors.Is(err, errTorn) {
@@ -551,8 +578,8 @@ func (d *loader) recoverSegment(i int, expected *int64, lastEpoch *int32) (int64
 		if b.BaseOffset() < *expected || b.LastOffset() < b.BaseOffset() {
 			break
 		}
-		if b.LastOffset()-seg.base > 1<<31-1 {
-			return 0, &CorruptError{l.o.Dir, logName(seg.base), b.BaseOffset(), errors.New("offset too far from the segment's base")}
+		if overflows(seg.base, b.LastOffset()) {
+			return 0, &overflowError{seg.base, b.LastOffset()}
 		}
 		if e := b.PartitionLeaderEpoch(); e >= 0 && e < *lastEpoch {
 			return 0, &CorruptError{l.o.Dir, logName(seg.base), b.BaseOffset(), &UnexpectedEpochError{*lastEpoch, e, b.BaseOffset()}}
@@ -571,7 +598,12 @@ func (d *loader) recoverSegment(i int, expected *int64, lastEpoch *int32) (int64
 			st.txns = append(st.txns, aborted)
 		}
 		*expected = b.NextOffset()
+		if s.pos-told >= scannedStep {
+			l.scanned(s.pos - told)
+			told = s.pos
+		}
 	}
+	l.scanned(size - told)
 	st.addTimeEntry(seg.base)
 	d.states[i] = st
 	d.lastMeta.offsetsWritten, d.lastMeta.timesWritten, d.lastMeta.txnsWritten = -1, -1, -1
@@ -582,6 +614,15 @@ func (d *loader) recoverSegment(i int, expected *int64, lastEpoch *int32) (int64
 		return 0, err
 	}
 	return size - st.size, seg.file.Sync()
+}
+
+// scannedStep is after how many bytes a recovery tells how far it is.
+const scannedStep = 4 << 20
+
+func (l *Log) scanned(bytes int64) {
+	if l.o.Scanned != nil {
+		l.o.Scanned(bytes)
+	}
 }
 
 // dropAfter takes the segments after i out of the log.
