@@ -502,6 +502,9 @@ func (l *Log) writeRun(data []byte, batches []batchInfo) (err error) {
 		}
 	}()
 	st, meta := l.active, l.activeMeta
+	if mutantLazyLargest {
+		takeLargest(seg, &st)
+	}
 	interval := int64(l.config.Load().IndexIntervalBytes)
 	for i := range batches {
 		if st.size == 0 {
@@ -526,6 +529,9 @@ func (l *Log) writeRun(data []byte, batches []batchInfo) (err error) {
 		l.unguard(b)
 	}
 	l.limitProducers(len(l.producers.byID) - known)
+	if mutantLazyLargest {
+		keepLargest(seg, &st)
+	}
 	l.active, l.activeMeta, l.leo = st, meta, st.end
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -27,15 +28,30 @@ func (x *tester) onFault() *vfs.Fault {
 // timestamps rolls all the time, see neither an error nor an answer that falls.
 func TestA1_readers_under_a_rolling_writer(t *testing.T) {
 	t.Parallel()
-	x := newTester(t, Config{SegmentBytes: 1200, IndexIntervalBytes: 100}).open()
+	x := newTester(t, Config{SegmentBytes: 1200, IndexIntervalBytes: 100, RetentionBytes: 6000, RetentionMs: -1})
+	rolled := make(chan *View, 4) // as a roll has published them, before the batch that made it
+	x.open(func(o *Options) {
+		o.OnEvent = func(e Event) {
+			if e.Kind != EventSegmentRolled {
+				return
+			}
+			v := x.log.View()
+			select {
+			case rolled <- v:
+			default:
+				v.Release()
+			}
+		}
+	})
 	done := make(chan struct{})
 	var wg sync.WaitGroup
-	for range 8 {
+	var operations atomic.Int64
+	for range 16 {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
 			best := int64(-1)
-			for {
+			for ; ; operations.Add(1) {
 				select {
 				case <-done:
 					return
@@ -62,16 +78,33 @@ func TestA1_readers_under_a_rolling_writer(t *testing.T) {
 			}
 		}()
 	}
-	const n = 1500
-	for i := range n {
-		ts := ts0 + int64(i)
-		if i%2 == 1 {
+	n, largest, began := int64(0), int64(-1), time.Now()
+	for ; n < 1500 || 3*operations.Load()+n < listOperations; n++ { // three in each round
+		ts := ts0 + n
+		if n%2 == 1 {
 			ts -= 100
 		}
 		x.append(batch(1, 120, ts))
+		// One more reader takes its steps where they hurt: it looks at what a roll has published when the batch is there.
+		v := x.log.View()
+		f, ok, err := v.MaxTimestamp(v.EndOffset)
+		v.Release()
+		if err != nil || !ok || f.Timestamp < largest {
+			t.Fatalf("after batch %d: %+v %v %v, the largest was %d", n, f, ok, err, largest)
+		}
+		largest = f.Timestamp
+		select {
+		case slow := <-rolled:
+			if _, _, err := slow.MaxTimestamp(slow.EndOffset); err != nil {
+				t.Fatal(err)
+			}
+			slow.Release()
+		default:
+		}
 	}
 	close(done)
 	wg.Wait()
+	t.Logf("%d appends in %d segments and %d rounds of readers in %v", n, x.log.SegmentCount(), operations.Load(), time.Since(began).Round(time.Millisecond))
 	if x.leo() != n {
 		t.Errorf("end offset %d", x.leo())
 	}
@@ -93,9 +126,13 @@ func TestA1_readers_under_a_rolling_writer(t *testing.T) {
 // second one earlier than the first: nothing is lost, and nothing refuses.
 func TestA2_reader_across_a_roll(t *testing.T) {
 	t.Parallel()
-	x := newTester(t, Config{IndexIntervalBytes: 1}).open(startAt(572579060))
+	x := newTester(t, Config{IndexIntervalBytes: 1, SegmentBytes: 2400})
 	x.now = time.UnixMilli(1749554797191)
-	v := x.log.View()
+	x.open(startAt(572579050))
+	for x.log.SegmentCount() < 2 {
+		x.append(batch(1, 80, record.NoTimestamp))
+	}
+	v := x.log.View() // just after the roll
 	for x.leo() < 572579088 {
 		x.append(batch(1, 80, record.NoTimestamp))
 	}

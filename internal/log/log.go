@@ -196,6 +196,9 @@ func (l *Log) publish() {
 	if l.heldFrom >= 0 {
 		v.AckEnd = min(l.heldFrom, l.leo)
 	}
+	if mutantLazyLargest {
+		v.unfilled = unfilled(l.list.last())
+	}
 	l.countProducers(len(l.producers.byID))
 	v.refs.Store(1)
 	l.list.refs.Add(1)

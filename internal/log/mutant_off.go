@@ -2,6 +2,14 @@
 
 package log
 
-// A planted bug that builds with the tag "mutants" can switch on, to show that some test sees it. In this build it is
-// a constant, and the compiler removes it.
-const mutantCutsUnderReaders = false
+// Planted bugs that builds with the tag "mutants" can switch on, to show that some test sees them. In this build they are
+// constants, and the compiler removes them.
+const (
+	mutantCutsUnderReaders = false
+	mutantLazyLargest      = false
+)
+
+func (v *View) fillLargest(_ *segment, st *segmentState) timestampOffset { return st.largest }
+func unfilled(*segment) bool                                             { return false }
+func takeLargest(*segment, *segmentState)                                {}
+func keepLargest(*segment, *segmentState)                                {}

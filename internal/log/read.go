@@ -188,7 +188,7 @@ func (v *View) OffsetForTime(ts, bound int64) (f Found, ok bool, err error) {
 		return Found{}, false, err
 	}
 	for i := v.list.find(v.LogStartOffset); i < len(v.list.segs); i++ {
-		if v.state(i).largest.timestamp < ts {
+		if v.largest(i).timestamp < ts {
 			continue
 		}
 		f, ok, err = v.findTime(i, ts)
@@ -261,7 +261,7 @@ func (v *View) MaxTimestamp(bound int64) (f Found, ok bool, err error) {
 	}
 	best, largest := -1, timestampOffset{record.NoTimestamp, -1}
 	for i := v.list.find(v.LogStartOffset); i < len(v.list.segs); i++ {
-		l := v.state(i).largest
+		l := v.largest(i)
 		if v.list.segs[i].base < v.LogStartOffset && l.timestamp >= 0 {
 			// DeleteRecords may have taken it, also out of the batch that the log start lies in.
 			b, ok, err := v.locate(i, l.offset)

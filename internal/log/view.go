@@ -35,6 +35,7 @@ type View struct {
 	// firstBase is the first segment's base; a closed log's view has it without having the segment.
 	firstBase int64
 	closed    bool
+	unfilled  bool // of mutantLazyLargest
 	refs      atomic.Int64
 }
 
@@ -68,6 +69,14 @@ func (v *View) state(i int) *segmentState {
 		return &v.active
 	}
 	return &v.list.segs[i].sealed
+}
+
+// largest is the largest timestamp of segment i.
+func (v *View) largest(i int) timestampOffset {
+	if mutantLazyLargest {
+		return v.fillLargest(v.list.segs[i], v.state(i))
+	}
+	return v.state(i).largest
 }
 
 // Segments describes the segments, oldest first.

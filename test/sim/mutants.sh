@@ -17,6 +17,7 @@ group-revert-forgets-one    ./internal/group ./test/sim
 coordinator-answers-uncommitted ./internal/coordinator
 server-produce-overtakes    ./internal/server
 log-cuts-under-readers      ./internal/log
+log-lazy-largest            ./internal/log
 record-deltas-unchecked     ./internal/record
 replica-joiner-uncounted    ./internal/replica
 quorum-vote-unwritten       ./internal/quorum
