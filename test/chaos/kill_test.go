@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -37,12 +38,40 @@ const (
 // immediate restart, at least 8 of them at named failpoints: no acknowledged record missing, none of the idempotent
 // producers' records twice, no committed offset behind what was acknowledged, no leader epoch lower than before.
 func TestKillLoop(t *testing.T) {
+	killLoop(t, killCount, killsAtPoint, points)
+}
+
+// flushedPoints are the failpoints at which a log is half way from one state to another.
+var flushedPoints = []string{"log-roll", "checkpoint-tmp-written", "checkpoint-renamed", "rename-before", "rename-after", "log-append-written",
+	"producer-snapshot-part", "producer-snapshot-renamed", "epoch-assigned"}
+
+// TestE073_kills_with_flush: the same with flush.messages=1 and segments that roll several times a second, KILLS times (25
+// unless it says otherwise), at least half of them at rolls, checkpoints and renames.
+func TestE073_kills_with_flush(t *testing.T) {
+	kills := 25
+	if text := os.Getenv("KILLS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kills = n
+	}
+	var plan []string
+	for len(plan) < kills*4/5 {
+		plan = append(plan, flushedPoints[len(plan)%len(flushedPoints)])
+	}
+	killLoop(t, kills, kills/2, plan, "log.flush.interval.messages=1", "log.roll.ms=300")
+}
+
+// killLoop kills a node under load so many times, at the points of plan or, where those are fewer, at random; at least
+// atPoint times it must have died at one.
+func killLoop(t *testing.T, kills, atPoint int, planned []string, settings ...string) {
 	random, ledger := source(t), newLedger()
-	n := newNode(t,
+	n := newNode(t, append([]string{
 		"offsets.topic.num.partitions=4", "group.initial.rebalance.delay.ms=0",
 		"replica.high.watermark.checkpoint.interval.ms=300", "log.flush.offset.checkpoint.interval.ms=400", "log.initial.task.delay.ms=1",
 		"metadata.log.max.record.bytes.between.snapshots=2000",
-	)
+	}, settings...)...)
 	t.Cleanup(func() {
 		if t.Failed() {
 			ledger.keep(filepath.Join(n.dir, "history.json"))
@@ -56,8 +85,8 @@ func TestKillLoop(t *testing.T) {
 	load := startLoad(n, ledger, topics)
 	t.Cleanup(load.cancel)
 
-	plan := slices.Clone(points)
-	for len(plan) < killCount {
+	plan := slices.Clone(planned)
+	for len(plan) < kills {
 		plan = append(plan, "")
 	}
 	random.Shuffle(len(plan), func(i, k int) { plan[i], plan[k] = plan[k], plan[i] })
@@ -109,7 +138,7 @@ func TestKillLoop(t *testing.T) {
 	if judge.lost > judge.carried/4 {
 		t.Errorf("members had to join again too often")
 	}
-	report(t, ledger, load)
+	report(t, ledger, load, atPoint)
 }
 
 // dieWhileStarting kills a process at a failpoint that its start passes, if it does, beside the kills that count.
@@ -121,7 +150,8 @@ func dieWhileStarting(t *testing.T, n *node, point string, hit int) {
 	n.kill()
 }
 
-func report(t *testing.T, l *ledger, o *load) {
+func report(t *testing.T, l *ledger, o *load, atPoint int) {
+	histogram := map[string]int{}
 	var times []time.Duration
 	var fired, missed []string
 	atRandom := 0
@@ -130,6 +160,7 @@ func report(t *testing.T, l *ledger, o *load) {
 		switch {
 		case k.Fired:
 			fired = append(fired, k.Point)
+			histogram[k.Point]++
 		case k.Point != "":
 			missed = append(missed, k.Point)
 		default:
@@ -141,11 +172,14 @@ func report(t *testing.T, l *ledger, o *load) {
 	for range l.commits {
 		groups++
 	}
-	t.Logf("%d kills: %d at %s; %d at random; not reached: %s", len(l.kills), len(fired), strings.Join(fired, ", "), atRandom+len(missed), strings.Join(missed, ", "))
+	t.Logf("%d kills: %d at failpoints; %d at random; not reached: %s", len(l.kills), len(fired), atRandom+len(missed), strings.Join(missed, ", "))
+	for _, point := range slices.Sorted(maps.Keys(histogram)) {
+		t.Logf("%6d  %s", histogram[point], point)
+	}
 	t.Logf("%d records acknowledged, %d read by %d groups", o.writes.Load(), o.reads.Load(), groups)
 	t.Logf("restart to first acknowledged write: median %v, worst %v", times[len(times)/2].Round(time.Millisecond), times[len(times)-1].Round(time.Millisecond))
-	if len(fired) < killsAtPoint {
-		t.Errorf("%d kills were at a failpoint, want %d", len(fired), killsAtPoint)
+	if len(fired) < atPoint {
+		t.Errorf("%d kills were at a failpoint, want %d", len(fired), atPoint)
 	}
 	if median, worst := times[len(times)/2], times[len(times)-1]; median >= fastRestart || worst >= fastRestart && !othersWork() {
 		t.Errorf("restarts took %v, the worst %v, to the first acknowledged write, want under %v", median, worst, fastRestart)

@@ -25,14 +25,16 @@ if [ $# -gt 0 ]; then
 	exit
 fi
 if [ "$minutes" -lt 2 ]; then
-	case $((seed % 4)) in
+	case $((seed % 5)) in
 	0) turn "$seed" -run TestKillLoop ;;
 	1) turn "$seed" -run 'TestFullDisk|TestE072|TestSoftLimit|TestS064' ;;
+	4) turn "$seed" -run TestE073 ;;
 	2) turn "$seed" -run 'TestStart|TestMemory' ;;
 	3) turn "$seed" -run 'TestCrowd|TestFloods|TestB058' ;;
 	esac
 	exit
 fi
+export KILLS=100
 turn "$seed"
 while [ $((deadline - SECONDS)) -gt 90 ]; do
 	seed=$((seed + 1))
