@@ -26,6 +26,7 @@ type node struct {
 	data     string
 	port     int
 	settings []string
+	wrap     []string // what runs the process, with its arguments appended; nil: nothing
 	seeds    []string // where clients begin, if not at this node alone
 
 	starts int
@@ -68,7 +69,8 @@ func (n *node) command() *exec.Cmd {
 	for _, s := range n.settings {
 		args = append(args, "--set", s)
 	}
-	cmd := exec.Command(stele, args...)
+	command := append(append([]string(nil), n.wrap...), stele)
+	cmd := exec.Command(command[0], append(command[1:], args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
