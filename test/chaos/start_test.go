@@ -172,7 +172,7 @@ func TestStartRefusals(t *testing.T) {
 		fill(t, disk)
 		refused(t, n, disk, n.data, "full")
 	})
-	t.Run("full after a kill, without a reserve", func(t *testing.T) {
+	t.Run("full after a kill and without a reserve", func(t *testing.T) {
 		n := newNode(t, "log.dir.reserve.bytes=0")
 		disk := smallDisk(t, 4)
 		n.data = filepath.Join(disk, "data")
