@@ -368,3 +368,29 @@ func TestBatchesWithoutSequences(t *testing.T) {
 	x.mustPass()
 	wantBatches(t, x, "compacted", "1-1 empty", "2-2 COMMIT", "3-3 3:g=2")
 }
+
+// After a kill a producer sends again the five batches that were on their way, also when a segment was rolled among them:
+// each is recognised.
+func TestRetriesOverARollAndAKill(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{SegmentBytes: 500}).open(recoverFrom(0))
+	for i := range int32(10) {
+		x.append(idempotent(7, 0, i, 1, false))
+	}
+	if err := x.log.flushSealed(); err != nil {
+		t.Fatal(err)
+	}
+	point, hw := x.log.RecoveryPoint(), x.leo()
+	if x.log.SegmentCount() < 2 || point != 7 {
+		t.Fatalf("%d segments, recovery point %d", x.log.SegmentCount(), point)
+	}
+	x.open(recoverFrom(point), func(o *Options) { o.HighWatermark = hw })
+	for i := int32(5); i < 10; i++ {
+		if info, err := x.try(idempotent(7, 0, i, 1, false), 0, AppendOptions{}); err != nil || !info.Duplicate || info.BaseOffset != int64(i) {
+			t.Errorf("batch %d again: %+v %v", i, info, err)
+		}
+	}
+	if info := x.append(idempotent(7, 0, 10, 1, false)); info.BaseOffset != 10 {
+		t.Errorf("the next is at %d", info.BaseOffset)
+	}
+}

@@ -93,6 +93,11 @@ func (l *Log) replayProducers(segs []*segment, state func(int) *segmentState, up
 	if err != nil {
 		return p, err
 	}
+	if !l.o.Clean && l.list == nil {
+		if err := l.recall(&p, segs, state, from); err != nil {
+			return p, err
+		}
+	}
 	known := slices.Clone(p.open)
 	from = max(from, l.logStartForLoad()) // what lies below may not even be on disk
 	// How long ago a producer was last heard of is not known: it counts from now, so that a restart never makes a
@@ -114,6 +119,62 @@ func (l *Log) replayProducers(segs []*segment, state func(int) *segmentState, up
 		p.forgetDecided(known, above)
 	}
 	return p, nil
+}
+
+// recallBytes is how far before a snapshot recall looks.
+const recallBytes = 256 << 10
+
+// recall brings back what a snapshot at offset at does not hold: the batches before each producer's last one. After a kill
+// a producer sends again all that was on its way, which may be five batches, and a segment may have been rolled among them.
+func (l *Log) recall(p *producers, segs []*segment, state func(int) *segmentState, at int64) error {
+	i := len(segs) - 1
+	for i >= 0 && segs[i].base >= at {
+		i--
+	}
+	if i < 0 || len(p.byID) == 0 || segs[i].base < l.logStartForLoad() || state(i).end < at {
+		return nil
+	}
+	seg, st := segs[i], state(i)
+	pos := int64(0)
+	for k := st.offsets.len() - 1; k >= 0; k-- {
+		e, err := st.offsets.at(k)
+		if err != nil {
+			return err
+		}
+		if int64(e.pos) < st.size-recallBytes {
+			pos = int64(e.pos)
+			break
+		}
+	}
+	before := map[int64][]batchMeta{}
+	r := newHeaderReader(seg.file, st.size)
+	defer r.close()
+	for {
+		b, err := r.header(pos)
+		if err == io.EOF || errors.Is(err, errTorn) || err == nil && b.BaseOffset() >= at {
+			break // recovery will tell of damage
+		}
+		if err != nil {
+			return err
+		}
+		if known := p.byID[b.ProducerID()]; b.HasProducerID() && !b.IsControl() && known != nil && known.epoch == b.ProducerEpoch() {
+			before[known.id] = append(before[known.id], batchMeta{firstSequence: b.BaseSequence(), lastSequence: b.LastSequence(),
+				offsetDelta: b.LastOffsetDelta(), lastOffset: b.LastOffset(), timestamp: b.MaxTimestamp()})
+		}
+		pos += int64(b.Length())
+	}
+	for id, batches := range before {
+		known := p.byID[id]
+		last, ok := known.lastBatch()
+		if n := len(batches); !ok || known.count != 1 || batches[n-1].lastOffset != last.lastOffset || batches[n-1].lastSequence != last.lastSequence {
+			continue
+		}
+		known.count = 0
+		for _, m := range batches[max(0, len(batches)-rememberedBatches):] {
+			known.remember(m)
+		}
+	}
+	return nil
 }
 
 // forgetDecided closes those transactions of known, which an older snapshot had open, that a newer one has not: the marker
