@@ -133,6 +133,7 @@ func (l *Log) syncFound() error {
 		return l.offline("sync", err)
 	}
 	l.dirSynced, l.foundUnsynced = l.dirChanges, false
+	l.retiring.Store(false)
 	return nil
 }
 

@@ -748,6 +748,8 @@ func (d *loader) install() error {
 	}
 	l.dirChanges++
 	l.foundUnsynced = !l.o.Clean && !d.created
+	// Nor may it be on disk that the segments below the log start are gone: the checkpoint must not forget it before.
+	l.retiring.Store(l.foundUnsynced && l.o.LogStart >= 0)
 	if !l.o.Clean && l.leo-l.recoveryPoint.Load() >= l.config.Load().FlushMessages {
 		// What a killed process had written but not synced is there, and is about to be acknowledged to whoever asks
 		// where this log ends.
