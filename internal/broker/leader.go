@@ -87,9 +87,14 @@ func (l *leaderEndpoint) Close() {
 		l.conn.Close()
 		l.conn = nil
 	}
-	l.forgetSession()
+	l.beginAnew()
 }
 
+// beginAnew makes the next request one for a new session. It names the old one, if the leader may still keep that, which
+// ends it: it would take a place from others until it is old.
+func (l *leaderEndpoint) beginAnew() { l.epoch, l.told = 0, nil }
+
+// forgetSession is beginAnew where the leader has no session of ours.
 func (l *leaderEndpoint) forgetSession() { l.session, l.epoch, l.told = 0, 0, nil }
 
 func (l *leaderEndpoint) request(ctx context.Context, req kmsg.Request, wait time.Duration) (kmsg.Response, error) {
@@ -115,12 +120,19 @@ func (l *leaderEndpoint) Fetch(ctx context.Context, asked []replica.FollowQuery)
 	if err != nil {
 		return nil, err
 	}
-	answer := resp.(*kmsg.FetchResponse)
+	return l.take(resp.(*kmsg.FetchResponse))
+}
+
+// take is what an answer says, of the session too.
+func (l *leaderEndpoint) take(answer *kmsg.FetchResponse) ([]replica.Followed, error) {
 	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
-		l.forgetSession()
+		l.beginAnew()
 		switch {
-		case errors.Is(err, kerr.FetchSessionIDNotFound), errors.Is(err, kerr.InvalidFetchSessionEpoch), errors.Is(err, kerr.FetchSessionTopicIDError):
+		case errors.Is(err, kerr.FetchSessionIDNotFound):
+			l.forgetSession()
 			return nil, nil // the next request begins a new one
+		case errors.Is(err, kerr.InvalidFetchSessionEpoch), errors.Is(err, kerr.FetchSessionTopicIDError):
+			return nil, nil
 		}
 		return nil, fmt.Errorf("%w: %w", replica.ErrLeaderFailed, err)
 	}

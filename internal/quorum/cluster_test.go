@@ -25,7 +25,11 @@ type memNetwork struct {
 	cut   map[int32]bool
 	// loseSnapshots is how many messages with a snapshot get lost yet; the sender is told.
 	loseSnapshots int
-	wg            sync.WaitGroup
+	// loseTaken is how many voters' words that they have taken a snapshot over get lost yet; nobody is told. taken are
+	// the voters that have got one meanwhile.
+	loseTaken int
+	taken     map[int32]bool
+	wg        sync.WaitGroup
 }
 
 // memTransport is one host's end of it.
@@ -51,13 +55,29 @@ func (t *memTransport) Send(to Voter, messages []*pb.Message) {
 		t.network.wg.Go(func() { _ = sender.SnapshotLost(to) })
 		return
 	}
+	if t.network.taken[t.self.NodeID] {
+		messages = slices.DeleteFunc(slices.Clone(messages), func(m *pb.Message) bool {
+			lost := m.GetType() == pb.MsgAppResp && !m.GetReject()
+			if lost {
+				delete(t.network.taken, t.self.NodeID)
+			}
+			return lost
+		})
+	}
+	snapshot := slices.ContainsFunc(messages, func(m *pb.Message) bool { return m.GetType() == pb.MsgSnap })
+	if snapshot && t.network.loseTaken > 0 {
+		t.network.loseTaken--
+		t.network.taken[to.VoterID] = true
+	}
 	copies := make([]*pb.Message, len(messages))
 	for i, m := range messages {
 		copies[i] = proto.Clone(m).(*pb.Message)
 	}
 	t.network.wg.Go(func() {
 		// A host that is gone loses what is sent to it, as any network would.
-		_ = target.Receive(t.self, copies)
+		if err := target.Receive(context.Background(), t.self, copies); err == nil && snapshot {
+			_ = t.host.SnapshotDelivered(to)
+		}
 	})
 }
 
@@ -76,7 +96,7 @@ type testCluster struct {
 }
 
 func newTestCluster(t *testing.T, c Config) *testCluster {
-	tc := &testCluster{t: t, network: &memNetwork{hosts: map[int32]*Host{}, cut: map[int32]bool{}}, disks: map[int32]*vfs.Mem{}, config: c}
+	tc := &testCluster{t: t, network: &memNetwork{hosts: map[int32]*Host{}, cut: map[int32]bool{}, taken: map[int32]bool{}}, disks: map[int32]*vfs.Mem{}, config: c}
 	for id := int32(1); id <= 3; id++ {
 		disk := vfs.NewMem()
 		if err := disk.MkdirAll(metaDir, 0o755); err != nil {
@@ -250,6 +270,36 @@ func TestLostSnapshotIsSentAgain(t *testing.T) {
 		defer tc.network.mu.Unlock()
 		if tc.network.loseSnapshots > 0 {
 			t.Error("no snapshot was sent: the test shows nothing")
+		}
+	})
+}
+
+// A voter whose word that it has taken a snapshot over gets lost on the way goes on all the same: raft sends it nothing else
+// before it hears of it, and whoever carried the snapshot knows that it has arrived.
+func TestVoterGoesOnAfterASnapshotThatNobodyHeardOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tc := newTestCluster(t, Config{SegmentBytes: 1 << 13, Snapshots: SnapshotRules{BytesBetween: 2000, RetentionBytes: 4000}})
+		defer tc.close()
+		leader, h := tc.leader()
+		lagging := leader%3 + 1
+		tc.kill(lagging)
+		start := func() int64 {
+			view := h.node.store.log.View()
+			defer view.Release()
+			return view.LogStartOffset
+		}
+		for i := 0; start() == 0 && i < 500; i++ {
+			tc.change(fmt.Sprint("topic-", i%20), fmt.Sprint(i))
+		}
+		tc.network.mu.Lock()
+		tc.network.loseTaken = 1
+		tc.network.mu.Unlock()
+		tc.start(lagging)
+		tc.agree()
+		tc.network.mu.Lock()
+		defer tc.network.mu.Unlock()
+		if tc.network.loseTaken > 0 || len(tc.network.taken) > 0 {
+			t.Error("no snapshot was sent, or no answer to it was lost: the test shows nothing")
 		}
 	})
 }

@@ -118,7 +118,8 @@ func (f *formation) heard(from Identity, self, stated []byte, formed bool) {
 	}
 	f.voters[from.NodeID] = next
 	me := f.self()
-	if formed && !slices.ContainsFunc(next.stated, func(v Voter) bool { return v.VoterID == me.VoterID && v.VoterDirectoryID == me.VoterDirectoryID }) {
+	// One that has formed none, or whose set cannot be read, says nothing about this disk.
+	if formed && len(next.stated) > 0 && !slices.ContainsFunc(next.stated, func(v Voter) bool { return v.VoterID == me.VoterID && v.VoterDirectoryID == me.VoterDirectoryID }) {
 		f.refused = &EmptiedDiskError{Self: me, Voter: from.NodeID}
 	}
 	select {

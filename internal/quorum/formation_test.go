@@ -160,3 +160,17 @@ func TestFormingMark(t *testing.T) {
 		t.Error("the mark is still there")
 	}
 }
+
+// A controller without a vote, or one whose statement cannot be read, has formed no quorum that a disk could be missing
+// from: it is waited for. To be refused costs a voter its vote for good.
+func TestFormationIsNotRefusedByWhoHasFormedNone(t *testing.T) {
+	t.Parallel()
+	for _, stated := range [][]byte{nil, encodeVoters(nil), {1, 2, 3}} {
+		f := formers(1, 2)[1]
+		two := testVoter(2)
+		f.heard(identityOf(two), encodeVoters([]Voter{two}), stated, true)
+		if f.refused != nil || f.agreed() != nil {
+			t.Errorf("stated %x: refused %v, agreed on %q", stated, f.refused, members(f.agreed()))
+		}
+	}
+}

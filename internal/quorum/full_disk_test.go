@@ -3,11 +3,17 @@ package quorum
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stelelog/stele/internal/vfs"
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
 )
 
 // A full disk makes the active controller wait, and go on when there is room: the request that waited is answered, and
@@ -78,4 +84,105 @@ func TestHostOnAFullDiskEndsRequestsInTime(t *testing.T) {
 		}
 	}
 	closeHost(t, h)
+}
+
+// On a full disk the host takes no messages, and nobody waits longer than whoever sent them: connections are given up and
+// made again, and what they had brought must not pile up for as long as the disk is full.
+func TestMessagesDoNotPileUpOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	disk := vfs.NewFault(vfs.NewMem())
+	formatHost(t, disk)
+	h := startHost(t, disk, Config{})
+	disk.Add(vfs.Rule{Kind: vfs.OpWrite, Name: ".log", Count: -1})
+	ctx, cancel := context.WithTimeout(t.Context(), 3*roomInterval)
+	defer cancel()
+	if _, err := setConfigWithin(ctx, h, "a", "1"); err == nil {
+		t.Fatal("answered on a full disk")
+	}
+	if err := h.Receive(ctx, identityOf(testVoter(1)), nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("messages for a host that waits for room: %v", err)
+	}
+	disk.Clear()
+	if _, err := setConfig(t, h, "b", "1"); err != nil {
+		t.Fatal(err)
+	}
+	closeHost(t, h)
+}
+
+// A snapshot that could not be written because the disk is full is tried again after a while, not at once and without end,
+// also when it is due because a voter was added or removed.
+func TestFailedSnapshotPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := vfs.NewFault(vfs.NewMem())
+		formatHost(t, disk)
+		var tried atomic.Int32
+		disk.Watch(func(op vfs.Operation) *vfs.Failure {
+			if op.Kind == vfs.OpWrite && strings.Contains(op.Name, partSuffix) {
+				tried.Add(1)
+			}
+			return nil
+		})
+		h := startHost(t, disk, Config{})
+		disk.Add(vfs.Rule{Kind: vfs.OpWrite, Name: partSuffix, Count: 1000})
+		learner := uint64(77)
+		err := h.post(func() error {
+			return h.node.raft.ProposeConfChange(&pb.ConfChangeV2{
+				Changes: []*pb.ConfChangeSingle{{Type: pb.ConfChangeAddLearnerNode.Enum(), NodeId: &learner}}, Context: encodeVoters(testVoters(1)),
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(5 * snapshotRetry / 2)
+		synctest.Wait()
+		if n := tried.Load(); n == 0 || n > 3 {
+			t.Errorf("%d snapshots failed in two and a half pauses", n)
+		}
+		disk.Clear()
+		<-time.After(2 * snapshotRetry)
+		synctest.Wait()
+		if len(h.Status().snapshots) == 0 {
+			t.Error("no snapshot when there is room again")
+		}
+		closeHost(t, h)
+	})
+}
+
+// While there is no snapshot yet with a voter that was added, none is offered: a new voter has its membership from the
+// snapshot it is sent, and would not find itself in an older one.
+func TestNoSnapshotIsOfferedWithoutTheNewMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := vfs.NewFault(vfs.NewMem())
+		formatHost(t, disk)
+		h := startHost(t, disk, Config{})
+		disk.Add(vfs.Rule{Kind: vfs.OpWrite, Name: partSuffix, Count: -1})
+		added := testVoter(2)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		if err := h.AddVoter(ctx, added); err != nil {
+			t.Fatal(err)
+		}
+		offered := func() (snapshot *pb.Snapshot, err error) {
+			synctest.Wait()
+			posted := h.post(func() error {
+				snapshot, err = h.node.store.Snapshot()
+				return nil
+			})
+			if posted != nil {
+				t.Fatal(posted)
+			}
+			synctest.Wait()
+			return snapshot, err
+		}
+		if snapshot, err := offered(); !errors.Is(err, raft.ErrSnapshotTemporarilyUnavailable) {
+			t.Errorf("offered is %v (%v), which knows nothing of the new voter", snapshot.GetMetadata(), err)
+		}
+		disk.Clear()
+		<-time.After(2 * snapshotRetry)
+		snapshot, err := offered()
+		if err != nil || !slices.Contains(snapshot.GetMetadata().GetConfState().GetVoters(), raftIDOf(added)) {
+			t.Errorf("with room again: %v (%v)", snapshot.GetMetadata(), err)
+		}
+		closeHost(t, h)
+	})
 }

@@ -325,10 +325,15 @@ func (h *Host) FetchSnapshot(req *kmsg.FetchSnapshotRequest, listener string) *k
 }
 
 // post runs f on the owning goroutine and waits for it to be taken, not for its end. An error of f stops the host.
-func (h *Host) post(f func() error) error {
+func (h *Host) post(f func() error) error { return h.postWithin(context.Background(), f) }
+
+// postWithin is post for who waits no longer than ctx: a host whose disk is full takes nothing for as long as that lasts.
+func (h *Host) postWithin(ctx context.Context, f func() error) error {
 	select {
 	case h.posts <- f:
 		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	case <-h.done:
 		return ErrClosed
 	}

@@ -592,7 +592,7 @@ func TestHostRefusesForeignDisks(t *testing.T) {
 	if err := h.Admit(wiped); !errors.As(err, &foreign) || !foreign.Known {
 		t.Errorf("a voter with an emptied disk is admitted: %v", err)
 	}
-	if err := h.Receive(identityOf(testVoter(2)), nil); !errors.As(err, &foreign) || foreign.Known {
+	if err := h.Receive(t.Context(), identityOf(testVoter(2)), nil); !errors.As(err, &foreign) || foreign.Known {
 		t.Errorf("a stranger is admitted: %v", err)
 	}
 }

@@ -44,6 +44,9 @@ func (r SnapshotRules) complete() SnapshotRules {
 	return r
 }
 
+// snapshotRetry is how long after a snapshot failed the next may begin.
+const snapshotRetry = time.Second
+
 // keeper takes snapshots and retires old ones. It belongs to the loop; only the writing of a snapshot happens beside it.
 type keeper struct {
 	fs    vfs.FS
@@ -59,6 +62,7 @@ type keeper struct {
 	bytes   int64     // of batches since the newest
 	since   time.Time // of the newest, or of the start
 	running bool
+	retry   time.Time // before then none is begun: the last one failed
 	// finished brings what became of the snapshot being written.
 	finished chan snapshotOutcome
 	retired  []retiredSnapshot
@@ -151,7 +155,7 @@ func (k *keeper) grew(n int) { k.bytes += int64(n) }
 
 // due says whether it is time for a snapshot: at the latest when there is none yet with the membership as it is.
 func (k *keeper) due(now time.Time) bool {
-	if k.running {
+	if k.running || now.Before(k.retry) {
 		return false
 	}
 	if k.store.state.snapshot.Index < k.store.changed {
@@ -280,6 +284,7 @@ func (h *Host) keep(now time.Time) error {
 func (h *Host) snapshotFinished(s snapshotOutcome) error {
 	h.keeper.running = false
 	if s.err != nil {
+		h.keeper.retry = h.o.Now().Add(snapshotRetry)
 		// The log is whole without it. If the disk is going, the next append says so; if it is full, retention of
 		// others may free it before the next snapshot is due.
 		h.log.Error("metadata snapshot failed", "endOffset", s.place.EndOffset, "epoch", s.place.Term, "error", s.err)

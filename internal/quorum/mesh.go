@@ -252,7 +252,7 @@ func (m *Mesh) take(ctx context.Context, req *wire.QuorumPeerRequest) error {
 		return err
 	}
 	if one, err := decodeVoters(req.Self); err == nil && len(one) == 1 && one[0].VoterID == from.NodeID && one[0].VoterDirectoryID == from.DirectoryID {
-		if err := host.meet(one[0]); err != nil {
+		if err := host.meet(ctx, one[0]); err != nil {
 			return err
 		}
 	}
@@ -270,7 +270,7 @@ func (m *Mesh) take(ctx context.Context, req *wire.QuorumPeerRequest) error {
 		}
 		messages = append(messages, message)
 	}
-	return host.Receive(from, messages)
+	return host.Receive(ctx, from, messages)
 }
 
 // peer is one voter as this mesh reaches it.
@@ -333,7 +333,7 @@ func (l *lane) take() (batch [][]byte, lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	size, n := 0, 0
-	for n < len(l.waiting) && (n == 0 || size+len(l.waiting[n]) <= peerBatchBytes) {
+	for n < min(len(l.waiting), wire.MaxQuorumPeerMessages) && (n == 0 || size+len(l.waiting[n]) <= peerBatchBytes) {
 		size += len(l.waiting[n])
 		n++
 	}
@@ -490,6 +490,13 @@ func (l *lane) failed(err error) {
 
 func (l *lane) reached() {
 	l.pause = 0
+	if l.snapshot {
+		m := l.peer.mesh
+		m.mu.Lock()
+		host, voter := m.host, l.peer.voter
+		m.mu.Unlock()
+		_ = host.SnapshotDelivered(voter) // a host that is gone itself need not know
+	}
 	if l.trouble != "" {
 		voter, addr := l.peer.target()
 		l.peer.mesh.o.Logger.Info("voter reached again", "voter", voter.VoterID, "address", addr)

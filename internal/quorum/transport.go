@@ -1,6 +1,8 @@
 package quorum
 
 import (
+	"context"
+
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 )
@@ -12,7 +14,8 @@ import (
 // sender, and appends it to the data, before the message goes to Host.Receive.
 type Transport interface {
 	// Send takes messages for one voter and returns at once; it keeps them and must not change them. A voter that
-	// cannot be reached is reported by Host.Unreachable, a snapshot that was lost by Host.SnapshotLost.
+	// cannot be reached is reported by Host.Unreachable, a snapshot that was lost by Host.SnapshotLost, one that has arrived
+	// by Host.SnapshotDelivered.
 	Send(to Voter, messages []*pb.Message)
 }
 
@@ -27,13 +30,14 @@ func (h *Host) Admit(peer Identity) error {
 }
 
 // Receive takes messages from a peer with that identity. Those that are not from it, or not from a voter at all, are
-// dropped. It waits while the host is busy and returns when it has taken them; it may be called concurrently.
-func (h *Host) Receive(peer Identity, messages []*pb.Message) error {
+// dropped. It waits while the host is busy, no longer than ctx, and returns when it has taken them; it may be called
+// concurrently.
+func (h *Host) Receive(ctx context.Context, peer Identity, messages []*pb.Message) error {
 	if err := h.Admit(peer); err != nil {
 		return err
 	}
 	from := RaftID(peer.NodeID, peer.DirectoryID)
-	return h.post(func() error {
+	return h.postWithin(ctx, func() error {
 		for _, m := range messages {
 			if m.GetFrom() != from || m.GetTo() != h.node.id {
 				// At the address of a voter whose disk was emptied there is another now, which the sender is told.
@@ -60,6 +64,15 @@ func (h *Host) Unreachable(v Voter) error {
 func (h *Host) SnapshotLost(v Voter) error {
 	return h.post(func() error {
 		h.node.raft.ReportSnapshot(raftIDOf(v), raft.SnapshotFailure)
+		return nil
+	})
+}
+
+// SnapshotDelivered says that a snapshot has reached that voter. Raft goes on with what follows it then, also when the
+// voter's own word that it has taken it over is lost on the way back.
+func (h *Host) SnapshotDelivered(v Voter) error {
+	return h.post(func() error {
+		h.node.raft.ReportSnapshot(raftIDOf(v), raft.SnapshotFinish)
 		return nil
 	})
 }
@@ -104,11 +117,11 @@ func (h *Host) send(messages []*pb.Message) {
 const maxMet = 64
 
 // meet notes where a peer is that speaks to this controller before it knows the voters: it has to be answered.
-func (h *Host) meet(v Voter) error {
+func (h *Host) meet(ctx context.Context, v Voter) error {
 	if len(h.board.get().Voters) > 0 {
 		return nil
 	}
-	return h.post(func() error {
+	return h.postWithin(ctx, func() error {
 		if _, known := h.met[raftIDOf(v)]; known || len(h.met) < maxMet {
 			h.met[raftIDOf(v)] = v
 		}

@@ -193,6 +193,10 @@ type asked struct {
 func (f *fetcher) queries(now time.Time) (qs []FollowQuery, of []asked, next time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	select {
+	case <-f.wake: // whatever was added is asked for now
+	default:
+	}
 	for p, s := range f.parts {
 		switch {
 		case s.stopped:
@@ -523,7 +527,7 @@ func (p *Partition) tellCut(q FollowQuery, pos Positions, to int64, leader Offse
 
 // takeRange goes on after the leader said that the position is outside of its log.
 func (p *Partition) takeRange(q FollowQuery, latest, earliest int64) (FollowStep, error) {
-	unknown := false
+	var wait error
 	step, err := p.asFollower(q, true, func() error {
 		pos := p.Positions()
 		switch step, to := OutOfRange(pos.End, latest, earliest); step {
@@ -536,15 +540,21 @@ func (p *Partition) takeRange(q FollowQuery, latest, earliest int64) (FollowStep
 				"leaderEpoch", q.CurrentLeaderEpoch, "cause", "too far behind")
 			return p.log.TruncateFullyAndStartAt(to, "the leader's log begins later")
 		case RangeUnknown:
-			unknown = true
+			wait = errRangeUnknown
+		case RangeGoOn:
+			wait = errInRange
 		}
 		return nil
 	})
-	if unknown && err == nil {
-		return FollowBackoff, errRangeUnknown
+	if wait != nil && err == nil && step == FollowAppend {
+		return FollowBackoff, wait
 	}
 	return step, err
 }
+
+// errInRange: the leader's log has moved meanwhile, or it has lost what it knew of its epochs (T10), and the same is
+// answered for ever.
+var errInRange = errors.New("the leader says that the position is out of a range that holds it")
 
 var errRangeUnknown = errors.New("the leader does not say where its log begins and ends")
 

@@ -26,6 +26,8 @@ type nextDoor struct {
 	spoil func(q FollowQuery, a *Followed)
 	// down, if not nil, is the error of every request.
 	down error
+	// interrupted is how many fetches were given up.
+	interrupted int
 }
 
 func (l *nextDoor) Close() {}
@@ -56,6 +58,11 @@ func (l *nextDoor) Fetch(ctx context.Context, asked []FollowQuery) ([]Followed, 
 	l.mu.Unlock()
 	res := l.leader.m.Fetch(ctx, req)
 	defer res.Release()
+	if ctx.Err() != nil {
+		l.mu.Lock()
+		l.interrupted++
+		l.mu.Unlock()
+	}
 	var out []Followed
 	for i := range res.Partitions {
 		f := &res.Partitions[i]
@@ -402,6 +409,87 @@ func TestFollowerBeginsWithAWholeBatch(t *testing.T) {
 		settle(3 * time.Second)
 		if pos := p.f.partition("t").Positions(); pos.End != 8 || pos.LogStart != 5 {
 			t.Errorf("the follower: %+v\n%s", pos, p.f.logs)
+		}
+	})
+}
+
+// T10: a leader that says out of range of a position which its range holds, again and again, is asked at intervals.
+func TestFollowerPausesWhenItsPositionIsInRange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		p.l.create("t", 1, 1, 2)
+		p.f.create("t", 1, 1, 2)
+		settle(time.Second)
+		refused := 0
+		p.line.mu.Lock()
+		p.line.spoil = func(_ FollowQuery, a *Followed) {
+			if refused < 10_000 { // without a pause it would have no end
+				refused++
+				*a = Followed{TopicID: a.TopicID, Partition: a.Partition, FollowAnswer: FollowAnswer{Err: ErrOffsetOutOfRange}, HighWatermark: -1, LogStart: -1}
+			}
+		}
+		p.line.mu.Unlock()
+		d := p.l.m.Produce(ProduceRequest{Acks: 1, Timeout: time.Second, Partitions: []ProducePartition{{Topic: "t", Records: stamped(2, 5000)}}})
+		<-d.Done()
+		settle(10 * time.Second)
+		p.line.mu.Lock()
+		if refused < 5 || refused > 30 {
+			t.Errorf("asked %d times in ten seconds", refused)
+		}
+		p.line.spoil = nil
+		p.line.mu.Unlock()
+		settle(3 * time.Second)
+		p.same(t)
+	})
+}
+
+// A fetch is given up for partitions that it does not ask for, not for those it does: each costs the connection and the
+// session at the leader.
+func TestFetchIsNotGivenUpForWhatItAsksFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		p.l.create("t", 1, 1, 2)
+		p.f.create("t", 1, 1, 2)
+		settle(time.Second)
+		p.line.mu.Lock()
+		defer p.line.mu.Unlock()
+		if p.line.interrupted > 0 {
+			t.Errorf("%d fetches were given up", p.line.interrupted)
+		}
+	})
+}
+
+// An answer that was looked at under one leader epoch and is to be stored under the next changes nothing: who leads now may
+// have another history.
+func TestAnswerOfAnEarlierEpochIsNotStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		p.l.create("t", 1, 1, 2)
+		if res := p.l.produceAcks("t", 1, stamped(5, 1000)); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+		p.line.setDown(errors.New("cut off"))
+		p.f.create("t", 1, 1, 2)
+		settle(time.Second)
+		follower := p.f.partition("t")
+		q, ok := follower.followQuery(1)
+		if !ok {
+			t.Fatal("it does not follow")
+		}
+		records, err := p.l.partition("t").ReadLog(0, make([]byte, 1<<20))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := Followed{TopicID: q.TopicID, Partition: q.Partition, HighWatermark: 5, Records: records}
+		p.f.elect("t", 1)
+		for what, do := range map[string]func() (FollowStep, error){
+			"append":   func() (FollowStep, error) { return follower.appendFollowed(q, &answer) },
+			"truncate": func() (FollowStep, error) { return follower.truncateFollowed(q, OffsetAndEpoch{Offset: 0, Epoch: 0}) },
+			"range":    func() (FollowStep, error) { return follower.takeRange(q, 100, 50) },
+		} {
+			if step, err := do(); step != FollowIgnore || err != nil || follower.Positions().End != 0 {
+				t.Errorf("%s: step %v, %v, positions %+v", what, step, err, follower.Positions())
+			}
 		}
 	})
 }

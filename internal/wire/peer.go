@@ -21,6 +21,9 @@ func RequestForKey(key int16) kmsg.Request {
 	return kmsg.RequestForKey(key)
 }
 
+// MaxQuorumPeerMessages is how many of raft's messages one request brings at most.
+const MaxQuorumPeerMessages = 1 << 12
+
 // QuorumPeerRequest is what one controller says to another: who it is, what it knows of a quorum that is being formed,
 // and raft's messages, if any. Each request says who sends it, so that nothing is remembered with a connection.
 type QuorumPeerRequest struct {
@@ -112,8 +115,8 @@ func (r *QuorumPeerRequest) ReadFrom(src []byte) error {
 	r.ClusterID, r.NodeID, r.DirectoryID = b.CompactString(), b.Int32(), b.Uuid()
 	r.Voters, r.Formed, r.Self = b.CompactBytes(), b.Bool(), b.CompactBytes()
 	n := b.CompactArrayLen()
-	if !b.Ok() || n < 0 || int(n) > len(b.Src) {
-		return errors.Join(malformed("QuorumPeer names more messages than it has"), b.Complete())
+	if !b.Ok() || n < 0 || int(n) > min(len(b.Src), MaxQuorumPeerMessages) {
+		return errors.Join(malformed("QuorumPeer names more messages than it has, or may have"), b.Complete())
 	}
 	r.Messages = make([][]byte, 0, n)
 	for range n {

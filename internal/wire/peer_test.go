@@ -38,6 +38,18 @@ func TestQuorumPeerMessages(t *testing.T) {
 	}
 }
 
+// A frame full of messages of no bytes is refused before there is a slice for each of them: anybody who reaches the listener
+// may send one.
+func TestQuorumPeerBoundsItsMessages(t *testing.T) {
+	t.Parallel()
+	for n, ok := range map[int]bool{MaxQuorumPeerMessages: true, MaxQuorumPeerMessages + 1: false} {
+		body := (&QuorumPeerRequest{Messages: make([][]byte, n)}).AppendTo(nil)
+		if err := new(QuorumPeerRequest).ReadFrom(body); (err == nil) != ok {
+			t.Errorf("%d messages: %v", n, err)
+		}
+	}
+}
+
 // FuzzQuorumPeer: no bytes make the reader panic, and what it takes it writes the same again.
 func FuzzQuorumPeer(f *testing.F) {
 	f.Add((&QuorumPeerRequest{ClusterID: "c", Messages: [][]byte{{1}}}).AppendTo(nil))
