@@ -295,12 +295,15 @@ func TestVoterGoesOnAfterASnapshotThatNobodyHeardOf(t *testing.T) {
 		tc.network.loseTaken = 1
 		tc.network.mu.Unlock()
 		tc.start(lagging)
-		tc.agree()
+		<-time.After(5 * time.Second)
 		tc.network.mu.Lock()
-		defer tc.network.mu.Unlock()
-		if tc.network.loseTaken > 0 || len(tc.network.taken) > 0 {
+		lost := tc.network.loseTaken == 0 && len(tc.network.taken) == 0
+		tc.network.mu.Unlock()
+		if !lost {
 			t.Error("no snapshot was sent, or no answer to it was lost: the test shows nothing")
 		}
+		tc.change("after", "the snapshot")
+		tc.agree()
 	})
 }
 
