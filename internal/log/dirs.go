@@ -132,7 +132,7 @@ func OpenDirs(o DirsOptions) (*Dirs, error) {
 	}
 	d := &Dirs{o: o, logs: map[TopicPartition]*Log{}, work: make(chan func(), 1024), handles: NewHandles(o.FS, o.MaxOpenFiles)}
 	for _, p := range o.Paths {
-		d.dirs = append(d.dirs, &logDir{path: filepath.Clean(p), cleanBrokerEpoch: -1, unopened: map[TopicPartition]bool{},
+		d.dirs = append(d.dirs, &logDir{path: filepath.Clean(p), cleanBrokerEpoch: -1, flushSlots: make(chan struct{}, maxFlushes), unopened: map[TopicPartition]bool{},
 			room: newRoom(o.FS, filepath.Clean(p), o.Limits)})
 		d.share(d.dirs[len(d.dirs)-1])
 	}

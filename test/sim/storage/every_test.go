@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -242,7 +241,6 @@ type pool struct {
 	wg   sync.WaitGroup
 	mu   sync.Mutex
 	errs []error
-	n    atomic.Int64
 }
 
 func newPool() *pool {
