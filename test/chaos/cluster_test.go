@@ -48,7 +48,7 @@ func (c *cluster) start() {
 	}
 }
 
-// settled waits until every partition of the topics has a leader and all its replicas in sync.
+// settled waits until all nodes are there, and every partition of the topics has a leader and all its replicas in sync.
 func (c *cluster) settled(when string, topics ...string) {
 	c.t.Helper()
 	admin := kadm.NewClient(c.front.client())
@@ -59,7 +59,8 @@ func (c *cluster) settled(when string, topics ...string) {
 	for ctx.Err() == nil {
 		m, err := admin.Metadata(ctx, topics...)
 		if err == nil {
-			bad := 0
+			bad := len(c.nodes) - len(m.Brokers)
+			last = fmt.Sprintf("brokers %v", m.Brokers.NodeIDs())
 			m.Topics.EachPartition(func(p kadm.PartitionDetail) {
 				if p.Err != nil || p.Leader < 0 || len(p.ISR) < len(p.Replicas) {
 					bad++
