@@ -48,11 +48,21 @@ func (c *inSyncChanges) add(place replicaPlace, change inSyncChange) {
 	}
 }
 
+// maxInSyncChanges is how many changes one request asks for: the controller bounds what it decodes.
+const maxInSyncChanges = 1000
+
+// take is what the next request asks for; the rest goes in those after it.
 func (c *inSyncChanges) take() map[replicaPlace]inSyncChange {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	batch := c.pending
-	c.pending = map[replicaPlace]inSyncChange{}
+	batch := map[replicaPlace]inSyncChange{}
+	for place, change := range c.pending {
+		if len(batch) == maxInSyncChanges {
+			break
+		}
+		batch[place] = change
+		delete(c.pending, place)
+	}
 	return batch
 }
 
@@ -63,7 +73,7 @@ func (c *inSyncChanges) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if batch := c.take(); len(batch) > 0 {
+		for batch := c.take(); len(batch) > 0 && ctx.Err() == nil; batch = c.take() {
 			c.send(ctx, batch)
 		}
 	}

@@ -172,18 +172,23 @@ const (
 	// emptyProduce is for the partitions without records that a Produce request may name beside its share by
 	// size, which is at most its size again.
 	emptyProduce = 100 << 10
+	// quorumPeerMessages is for the slices of a QuorumPeer request, whose messages stay in the frame.
+	quorumPeerMessages = wire.MaxQuorumPeerMessages * 32
 )
 
 // cost estimates the memory that a request of size bytes will hold, from its API alone. It returns
 // *TooCostlyError for one that could take more than twice the part for large requests; one that could
 // take more than the part for large requests is served alone. The estimate is the worst that bytes can do,
 // so honest requests of that size take a tenth of it. A Produce request is never refused
-// here: socket.request.max.bytes bounds it, and a large one is served when it can be served alone.
+// here: socket.request.max.bytes bounds it, and a large one is served when it can be served alone. So is one by which
+// controllers replicate the metadata log: refused once, it would be sent again for ever.
 func (b *Budget) cost(key int16, size int) (int64, error) {
 	held := int64(wire.BufferSize(size))
 	switch key {
 	case wire.KeyProduce:
 		return held + int64(size) + min(int64(size)*24, emptyProduce), nil
+	case wire.KeyQuorumPeer:
+		return held + int64(size) + quorumPeerMessages, nil // raft's entries are copied out of the frame
 	case wire.KeyFetch:
 		held += int64(size) * fetchAmplification
 	case keySyncGroup:

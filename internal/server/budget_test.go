@@ -291,3 +291,26 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	}
 	waitFor(t, "the memory to be given back", func() bool { return s.answers.sending.Used() == 0 && len(s.answers.turns) == 0 })
 }
+
+// What controllers replicate the metadata log by is let in up to its largest batch, 8 MB, beside others, and with any
+// memory for requests that is configured; what decoding it makes is covered.
+func TestQuorumPeerIsNeverTooCostly(t *testing.T) {
+	b := NewBudget(0)
+	if cost, err := b.cost(wire.KeyQuorumPeer, 9<<20); err != nil || cost > b.large.capacity {
+		t.Errorf("9 MB: %d, %v", cost, err)
+	}
+	if _, err := NewBudget(1<<20).cost(wire.KeyQuorumPeer, 9<<20); err != nil {
+		t.Errorf("9 MB of little memory: %v", err)
+	}
+	if underRace {
+		t.Skip("allocations are larger under the race detector")
+	}
+	body := (&wire.QuorumPeerRequest{Messages: make([][]byte, wire.MaxQuorumPeerMessages)}).AppendTo(nil)
+	cost, err := b.cost(wire.KeyQuorumPeer, len(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made := decodedBytes(t, wire.KeyQuorumPeer, 0, body); made+int64(len(body)) > cost {
+		t.Errorf("%d bytes make %d, the budget takes %d", len(body), made, cost)
+	}
+}
