@@ -109,6 +109,46 @@ func TestMessagesDoNotPileUpOnAFullDisk(t *testing.T) {
 	closeHost(t, h)
 }
 
+// A follower whose disk is full waits for room too, and takes what the leader sends when there is some: its process, which
+// may be a broker as well, goes on.
+func TestFollowerWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	disk := vfs.NewFault(vfs.NewMem())
+	formatTest(t, disk, testVoter(1), testVoters(1, 2, 3))
+	h, err := Open(hostOptions(disk, Config{ElectionTimeout: time.Hour}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Start()
+	leader := testVoter(2)
+	receive := func(m *pb.Message) {
+		t.Helper()
+		m.From, m.To, m.Term = new(raftIDOf(leader)), new(raftIDOf(testVoter(1))), new(uint64(50))
+		if err := h.Receive(t.Context(), identityOf(leader), []*pb.Message{m}); err != nil {
+			t.Fatal(err, h.Err())
+		}
+	}
+	receive(&pb.Message{Type: pb.MsgHeartbeat.Enum(), Commit: new(uint64(1))})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := h.WaitLed(ctx); err != nil {
+		t.Fatal(err)
+	}
+	disk.Add(vfs.Rule{Kind: vfs.OpWrite, Name: ".log", Count: -1, Short: 7})
+	receive(&pb.Message{Type: pb.MsgApp.Enum(), Index: new(uint64(1)), LogTerm: new(uint64(0)), Commit: new(uint64(2)),
+		Entries: []*pb.Entry{{Index: new(uint64(2)), Term: new(uint64(50))}}})
+	select {
+	case <-h.Done():
+		t.Fatalf("it has ended: %v", h.Err())
+	case <-time.After(3 * roomInterval):
+	}
+	disk.Clear()
+	if err := h.waitFor(ctx, func(s *Status) bool { return s.HighWatermark == 1 }); err != nil {
+		t.Errorf("with room again: %v, %+v", err, h.Status())
+	}
+	closeHost(t, h)
+}
+
 // A snapshot that could not be written because the disk is full is tried again after a while, not at once and without end,
 // also when it is due because a voter was added or removed.
 func TestFailedSnapshotPauses(t *testing.T) {

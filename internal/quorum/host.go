@@ -104,6 +104,7 @@ type Host struct {
 	// canvassing is when this voter stands for election out of turn, canvasses how often it still does; see canvass.
 	canvassing time.Time
 	canvasses  int
+	served     bool             // it was active, or has followed a leader
 	change     *memberChange    // of the voters, nil if none is under way
 	met        map[uint64]Voter // those whom this controller has met before it knew the voters, by raft id
 }
@@ -552,10 +553,10 @@ func (h *Host) settle() error {
 // roomInterval is how often a full disk is tried again.
 const roomInterval = 100 * time.Millisecond
 
-// waitForRoom pauses the host while its disk is full. One that has not begun to serve does not wait, but fails its
-// start.
+// waitForRoom pauses the host while its disk is full: a leader answers nobody, a follower is one vote and one copy less. One
+// that has not begun to serve does not wait, but fails its start.
 func (h *Host) waitForRoom() bool {
-	if !h.board.get().Active {
+	if !h.served {
 		return false
 	}
 	if !h.full.Swap(true) && h.o.NeedRoom != nil {
@@ -612,6 +613,7 @@ func (h *Host) publish(changed bool) {
 	if hw >= 0 {
 		h.node.store.setHighWatermark(hw)
 	}
+	h.served = h.served || h.machine.serving() || h.leaderID() >= 0 && !h.node.leading()
 	h.board.update(func(s *Status) {
 		s.LeaderID, s.LeaderEpoch, s.Leading = h.leaderID(), int32(h.node.term), h.node.leading()
 		s.HighWatermark, s.Active = hw, h.machine.serving()

@@ -445,6 +445,9 @@ func (p *Partition) asFollower(q FollowQuery, cut bool, f func() error) (FollowS
 	if errors.As(err, &corrupt) {
 		return FollowBackoff, err // on the way here, or at the leader: never appended, perhaps sound the next time
 	}
+	if log.IsFull(err) {
+		return FollowBackoff, err // it was taken back, and there may be room the next time
+	}
 	return FollowFail, err
 }
 

@@ -3,6 +3,8 @@ package replica
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stelelog/stele/internal/log"
 	"github.com/stelelog/stele/internal/metadata"
@@ -45,4 +47,37 @@ func TestAPartitionThatAFullDiskHasNoRoomForIsOpenedLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.mustProduce("late", 1)
+}
+
+// A follower whose disk is full goes on by itself when there is room: it is not left behind until the leader epoch rises.
+func TestFollowerGoesOnAfterAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		fault := vfs.NewFault(p.f.fs)
+		p.f.files = fault
+		if err := p.f.m.Close(t.Context(), -1); err != nil {
+			t.Fatal(err)
+		}
+		p.f.start(func(o *Options) {
+			o.BrokerID = 2
+			o.Leader = func(int32) Leader { return p.line }
+		})
+		p.l.create("t", 1, 1, 2)
+		p.f.create("t", 1, 1, 2)
+		settle(time.Second)
+		fault.Add(vfs.Rule{Kind: vfs.OpWrite, Name: "t-0", Count: -1, Short: 7})
+		if r := p.l.produceAcks("t", 1, stamped(3, 1000)); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		settle(10 * time.Second)
+		if end := p.f.partition("t").Positions().End; end != 0 {
+			t.Fatalf("on a full disk the follower ends at %d", end)
+		}
+		if n := p.f.m.Stats().Failed; n != 0 {
+			t.Errorf("%d partitions count as failed", n)
+		}
+		fault.Clear()
+		settle(3 * time.Second)
+		p.same(t)
+	})
 }
