@@ -667,14 +667,19 @@ func (d *Dirs) Abandon() {
 	d.unlock()
 }
 
-// closers is how many logs of a directory are closed at once: each may cost a few syncs, which the file system merges.
-const closers = 16
+// closersPerThread is how many logs of a directory are closed at once for each recovery thread: each may cost a few syncs,
+// which the file system merges. With one thread they are closed one by one.
+const closersPerThread = 8
 
 // closeLogs closes the logs in ld, until ctx ends.
 func (d *Dirs) closeLogs(ctx context.Context, ld *logDir) (errs []error) {
 	logs := make(chan *Log)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
+	closers := 1
+	if d.o.RecoveryThreads > 1 {
+		closers = closersPerThread * d.o.RecoveryThreads
+	}
 	for range closers {
 		wg.Go(func() {
 			for l := range logs {

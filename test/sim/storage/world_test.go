@@ -612,6 +612,7 @@ func (w *world) snapshot() []*part {
 // examine opens what a crash has left and checks it against the ledger; then whether the node can go on with it.
 func examine(mem *vfs.Mem, parts []*part, loss vfs.Loss, now time.Time) error {
 	w := &world{rng: rand.New(rand.NewPCG(1, 2)), mem: mem, now: now, token: 1 << 20}
+	mem.SetClock(func() time.Time { return w.now }) // and not of the world it was copied from, which goes on
 	for _, p := range parts {
 		c := p.clone()
 		c.unsure = c.unsure || loss != vfs.LoseNothing
