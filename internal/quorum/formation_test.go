@@ -174,3 +174,16 @@ func TestFormationIsNotRefusedByWhoHasFormedNone(t *testing.T) {
 		}
 	}
 }
+
+// Voters that know of each other and not of the third form nothing without it, however often they hear each other.
+func TestFormationOfSomeIsNone(t *testing.T) {
+	t.Parallel()
+	f := formers(1, 2, 3)
+	for range 3 {
+		tell(f[1], f[2])
+		tell(f[2], f[1])
+	}
+	if f[1].agreed() != nil || f[2].agreed() != nil || f[1].candidate() != nil {
+		t.Errorf("two of three agree on %q and %q, and state %x", members(f[1].agreed()), members(f[2].agreed()), f[1].candidate())
+	}
+}

@@ -549,6 +549,26 @@ func TestE058_a_restarted_follower_counts_only_under_its_new_epoch(t *testing.T)
 	}
 }
 
+// A change of the in-sync set names each member under the epoch in which it fetched, not the one that is registered since:
+// the controller refuses a member that has restarted, and with it perhaps lost what it had (KIP-903).
+func TestISRChangeNamesTheEpochsThatFetched(t *testing.T) {
+	t.Parallel()
+	s := NewState(1, "t", 0, 1)
+	s.BecomeLeader(LeaderAndISR{Leader: 1, LeaderEpoch: 4, Replicas: []int32{1, 2, 3}, ISR: []int32{1, 2}}, 10, t0)
+	registered := map[int32]int64{1: 10, 2: 20, 3: 30}
+	brokers := func(id int32) (BrokerStatus, bool) { return BrokerStatus{Epoch: registered[id]}, true }
+	for _, id := range []int32{2, 3} {
+		if err := s.UpdateFollower(FollowerFetch{ReplicaID: id, BrokerEpoch: registered[id], FetchOffset: 10, LeaderEnd: 10, At: t0}, brokers); err != nil {
+			t.Fatal(err)
+		}
+	}
+	registered[2] = 25
+	c, ok := s.ProposeExpand(3, 10, brokers)
+	if want := []ISRMember{{1, 10}, {2, 20}, {3, 30}}; !ok || !slices.Equal(c.NewISR, want) {
+		t.Errorf("proposed %+v, want %+v", c.NewISR, want)
+	}
+}
+
 // TestExpansionNeedsALiveBroker: fenced, shutting down and unregistered followers do not join, nor hold the high
 // watermark back.
 func TestExpansionNeedsALiveBroker(t *testing.T) {
