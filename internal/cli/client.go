@@ -75,6 +75,9 @@ func (d *dialer) explain(err error) error {
 		switch {
 		case slices.Contains(d.bootstrap, addr) && !bootstrapped:
 			return fmt.Errorf("no broker answers at %s (%s): is it running there? start one with `stele serve`, or name another with --bootstrap-server", strings.Join(d.bootstrap, ","), plainCause(cause))
+		case !slices.Contains(d.bootstrap, addr) && errors.Is(cause, syscall.ECONNREFUSED):
+			// A broker that is down looks so too, and is the commoner case once there are several.
+			return fmt.Errorf("the broker at %s told clients to connect to %s, where nothing listens (%s): start that broker; if it runs, set advertised.listeners on it to an address that clients can reach", strings.Join(d.bootstrap, ","), addr, plainCause(cause))
 		case !slices.Contains(d.bootstrap, addr):
 			return fmt.Errorf("the broker at %s told clients to connect to %s, which cannot be reached from here (%s): set advertised.listeners on that broker to an address that clients can reach", strings.Join(d.bootstrap, ","), addr, plainCause(cause))
 		}
@@ -83,6 +86,8 @@ func (d *dialer) explain(err error) error {
 	switch {
 	case strings.Contains(err.Error(), "invalid large response size"), strings.Contains(err.Error(), "invalid negative response size"):
 		return fmt.Errorf("what answers at %s does not speak Kafka's protocol: name a listener for clients with --bootstrap-server, 127.0.0.1:9092 by default", strings.Join(d.bootstrap, ","))
+	case strings.Contains(err.Error(), "controller broker is not available"):
+		return fmt.Errorf("%w: no controller is active; a majority of the voters must run, and /readyz and the log of each say what they wait for", err)
 	case errors.As(err, &closed):
 		return fmt.Errorf("%s closed the connection at the first request: it may be no listener for clients (a controller's, for one), or want TLS or SASL", strings.Join(d.bootstrap, ","))
 	}
@@ -198,10 +203,12 @@ var advice = map[*kerr.Error]string{
 	kerr.InvalidPartitions:         "the number of partitions must be positive, and can only grow",
 	kerr.NonEmptyGroup:             "the group has members; stop its consumers first",
 	kerr.GroupIDNotFound:           "no such group; `stele group list` shows those that exist",
-	kerr.InvalidConfig:             "`stele config get` shows names, values and where they come from",
+	kerr.InvalidConfig:             "names and values are Kafka's; `stele config get --topic TOPIC --all`, or --broker ID --all, lists them",
 	kerr.MessageTooLarge:           "the topic's max.message.bytes is lower; `stele config get --topic TOPIC max.message.bytes` shows it",
 	kerr.TopicDeletionDisabled:     "the broker runs with delete.topic.enable=false",
 	kerr.NotLeaderForPartition:     "leadership just moved; try again",
+	kerr.BrokerIDNotRegistered:     "no such broker; `stele cluster describe` lists them",
+	kerr.MismatchedEndpointType:    "a controller listens there; name a listener for clients with --bootstrap-server, 127.0.0.1:9092 by default",
 	kerr.CoordinatorNotAvailable:   "the group coordinator is starting; try again",
 	kerr.CoordinatorLoadInProgress: "the group coordinator is loading; try again",
 }
@@ -222,7 +229,10 @@ func failed(what string, err error, message ...string) error {
 		if todo := advice[protocol]; todo != "" {
 			return fmt.Errorf("%s: %s%s: %s", what, protocol.Message, detail, todo)
 		}
-		return fmt.Errorf("%s: %s%s: %s", what, protocol.Message, detail, protocol.Description)
+		if detail != "" {
+			return fmt.Errorf("%s: %s%s", what, protocol.Message, detail) // says more than the error's description, which guesses
+		}
+		return fmt.Errorf("%s: %s: %s", what, protocol.Message, protocol.Description)
 	}
 	return fmt.Errorf("%s: %w%s", what, err, detail)
 }

@@ -90,6 +90,7 @@ func TestUsedWrongly(t *testing.T) {
 		{[]string{"fly"}, `there is no command "fly" (see`},
 		{[]string{"prodcue", "x"}, "did you mean `stele produce`?"},
 		{[]string{"topic", "describ", "x"}, "topic has no command \"describ\"; did you mean `stele topic describe`?"},
+		{[]string{"completion", "tcsh"}, `completion has no command "tcsh"`},
 		{[]string{"topic", "list", "orders"}, `topic list takes no arguments, but was given "orders"`},
 		{[]string{"produce"}, "stele: produce: TOPIC is missing"},
 		{[]string{"produce", "x", "y"}, "produce takes one TOPIC, but was given 2 arguments"},
@@ -244,7 +245,12 @@ func TestConfigs(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	ok(t, "", "config", "set", "-t", "t-config", "--dry-run", "retention.ms=5")
-	fails(t, 1, []string{"config", "set", "-t", "t-config", "retention.ms=soon"}, "INVALID_CONFIG", "retention.ms")
+	fails(t, 1, []string{"config", "set", "-t", "t-config", "retention.ms=soon"}, "INVALID_CONFIG", "retention.ms", "--topic TOPIC --all")
+	readOnly := run(t, "", "config", "set", "--broker", "1", "num.partitions=4")
+	check(t, readOnly, 1, []string{"config", "set"}, "INVALID_REQUEST", "num.partitions is read-only")
+	if strings.Contains(readOnly.err, "malformed") {
+		t.Errorf("the request was not malformed: %s", readOnly.err)
+	}
 	fails(t, 1, []string{"config", "get", "-t", "t-config", "retention.msec"}, "no setting is called retention.msec", "--all")
 	ok(t, "", "config", "set", "-t", "t-config", "--delete", "retention.ms")
 	if got := asJSON[[]configView](t, "config", "get", "-t", "t-config"); len(got) != 0 {

@@ -26,7 +26,7 @@ func (e *env) addCompletions(root *cobra.Command) {
 		return listed.Groups(), err
 	})
 	for path, complete := range map[string]completer{
-		"produce": topics, "consume": topics, "topic describe": topics, "topic alter": topics, "topic delete": topics,
+		"produce": topics, "consume": topics, "topic describe": topics, "topic alter": topics, "topic delete": topics, "topic producers": topics,
 		"group describe": groups, "group delete": groups, "group reset-offsets": groups,
 	} {
 		if cmd, _, err := root.Find(strings.Fields(path)); err == nil {
@@ -34,7 +34,7 @@ func (e *env) addCompletions(root *cobra.Command) {
 		}
 	}
 	none := cobra.FixedCompletions(nil, cobra.ShellCompDirectiveNoFileComp)
-	for _, path := range []string{"serve", "topic list", "topic create", "group list", "config get", "config set", "cluster describe", "cluster log-dirs", "quota list", "quota set"} {
+	for _, path := range []string{"serve", "topic list", "topic create", "group list", "config get", "config set", "cluster describe", "cluster log-dirs", "cluster unregister", "cluster voters list", "cluster voters add", "cluster voters remove", "quota list", "quota set"} {
 		if cmd, _, err := root.Find(strings.Fields(path)); err == nil {
 			cmd.ValidArgsFunction = none
 		}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +52,7 @@ func newGroupList(e *env) *cobra.Command {
 					Coordinator  int32  `json:"coordinator"`
 				}
 				rows := []row{}
-				t := table{header: []string{"GROUP", "STATE", "TYPE", "COORDINATOR"}}
+				t := table{header: []string{"GROUP", "STATE", "PROTOCOL TYPE", "COORDINATOR"}}
 				for _, g := range groups.Sorted() {
 					rows = append(rows, row{g.Group, g.State, g.ProtocolType, g.Coordinator})
 					kind := g.ProtocolType
@@ -86,6 +87,8 @@ func parseGroupStates(texts []string) ([]string, error) {
 	return states, nil
 }
 
+// groupOffsetView is a partition that the group committed for or that is assigned to a member. What is not known, or
+// not committed, is -1.
 type groupOffsetView struct {
 	Topic           string `json:"topic"`
 	Partition       int32  `json:"partition"`
@@ -163,6 +166,14 @@ func describeGroup(ctx context.Context, admin *kadm.Client, group string) (group
 		view.Members = append(view.Members, member)
 	}
 	offsets := committed.Sorted()
+	for tp := range owner {
+		if _, ok := committed.Lookup(tp.Topic, tp.Partition); !ok { // assigned, and nothing committed yet
+			offsets = append(offsets, kadm.OffsetResponse{Offset: kadm.Offset{Topic: tp.Topic, Partition: tp.Partition, At: -1, LeaderEpoch: -1}})
+		}
+	}
+	slices.SortFunc(offsets, func(a, b kadm.OffsetResponse) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
 	var topics []string
 	for _, offset := range offsets {
 		if !slices.Contains(topics, offset.Topic) {
@@ -183,7 +194,9 @@ func describeGroup(ctx context.Context, admin *kadm.Client, group string) (group
 		}
 		if end, ok := ends.Lookup(offset.Topic, offset.Partition); ok && end.Err == nil {
 			row.HighWatermark = end.Offset
-			row.Lag = max(end.Offset-offset.At, 0)
+			if offset.At >= 0 {
+				row.Lag = max(end.Offset-offset.At, 0)
+			}
 		}
 		view.Offsets = append(view.Offsets, row)
 	}
@@ -208,7 +221,7 @@ func (e *env) showGroup(view groupView) error {
 	}
 	t := table{header: []string{"  TOPIC", "PARTITION", "COMMITTED", "EPOCH", "HIGH WATERMARK", "LAG", "MEMBER"}}
 	for _, o := range view.Offsets {
-		t.add("  "+o.Topic, o.Partition, o.CommittedOffset, orDash(int64(o.CommittedEpoch)), orDash(o.HighWatermark), orDash(o.Lag), orNone(o.MemberID))
+		t.add("  "+o.Topic, o.Partition, orDash(o.CommittedOffset), orDash(int64(o.CommittedEpoch)), orDash(o.HighWatermark), orDash(o.Lag), orNone(o.MemberID))
 	}
 	return e.show(nil, t)
 }

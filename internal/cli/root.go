@@ -125,6 +125,19 @@ Start a node, then use any Kafka client, or the commands below:
 	root.AddCommand(
 		newServe(e), newDev(e), newTopic(e), newProduce(e), newConsume(e), newGroup(e), newConfig(e), newQuota(e), newCluster(e), newLog(e),
 	)
+	// Made here, and not by cobra at the last moment, so that a shell that it does not know is a usage error.
+	root.SetOut(e.out)
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		completion.Example = "  source <(stele completion bash)"
+		for _, shell := range completion.Commands() {
+			shell.Example = map[string]string{
+				"bash": "  source <(stele completion bash)", "zsh": "  source <(stele completion zsh)",
+				"fish": "  stele completion fish | source", "powershell": "  stele completion powershell | Out-String | Invoke-Expression",
+			}[shell.Name()]
+		}
+	}
 	e.addCompletions(root)
 	markUsage(root)
 	// What only holds other commands is not run by itself.

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // What holds other commands shows no usage line of its own, and the help of consume says
@@ -157,5 +159,39 @@ func TestTopicDescribeIsPlain(t *testing.T) {
 	}
 	if out := ok(t, "", "topic", "describe", "t-plain"); strings.Contains(out, "ERROR") {
 		t.Errorf("%s", out)
+	}
+}
+
+// A broker that runs is not forgotten by mistake, nor is the only voter; one that is not registered is named as such.
+func TestRunningBrokerIsNotUnregistered(t *testing.T) {
+	t.Parallel()
+	fails(t, 1, []string{"cluster", "unregister", "1"}, "it runs", "stele cluster describe")
+	fails(t, 1, []string{"cluster", "unregister", "77"}, "BROKER_ID_NOT_REGISTERED", "stele cluster describe")
+	fails(t, 1, []string{"cluster", "voters", "remove", "1"}, "INVALID_REQUEST (it is the only voter)")
+	if view := asJSON[clusterView](t, "cluster", "describe"); len(view.Brokers) != 1 || view.Brokers[0].Fenced {
+		t.Errorf("%+v", view.Brokers)
+	}
+}
+
+// A partition that a member holds and has committed nothing for is shown, without an offset and without a lag.
+func TestAssignedWithoutCommit(t *testing.T) {
+	t.Parallel()
+	fresh(t, "t-uncommitted", "g-uncommitted")
+	ok(t, "", "topic", "create", "t-uncommitted", "-p", "2")
+	ok(t, lines(3), "produce", "t-uncommitted", "-p", "0")
+	client, err := kgo.NewClient(kgo.SeedBrokers(shared.addr), kgo.ConsumerGroup("g-uncommitted"), kgo.ConsumeTopics("t-uncommitted"), kgo.DisableAutoCommit())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	client.PollFetches(t.Context())
+	view := asJSON[[]groupView](t, "group", "describe", "g-uncommitted")
+	if len(view) != 1 || len(view[0].Offsets) != 2 {
+		t.Fatalf("%+v", view)
+	}
+	for p, o := range view[0].Offsets {
+		if o.Partition != int32(p) || o.CommittedOffset != -1 || o.CommittedEpoch != -1 || o.Lag != -1 || o.HighWatermark != int64(3-3*p) || o.MemberID == "" {
+			t.Errorf("%+v", o)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -148,11 +149,12 @@ first: a directory that was emptied must not vote in its place.`,
 				listener.Name, listener.Host, listener.Port = voter.Endpoints[0].Name, host, uint16(number)
 				req.Listeners = append(req.Listeners, listener)
 				resp, err := req.RequestWith(ctx, client)
+				text := ""
 				if err == nil {
-					err = kerr.ErrorForCode(resp.ErrorCode)
+					err, text = kerr.ErrorForCode(resp.ErrorCode), textOf(resp.ErrorMessage)
 				}
 				if err != nil {
-					return fmt.Errorf("add node %d, directory %s, as a voter: %w", voter.VoterID, voter.VoterDirectoryID, withText(err, resp))
+					return failed(fmt.Sprintf("add node %d, directory %s, as a voter", voter.VoterID, voter.VoterDirectoryID), err, text)
 				}
 				e.say("node %d, directory %s, is a voter", voter.VoterID, voter.VoterDirectoryID)
 				return nil
@@ -161,23 +163,12 @@ first: a directory that was emptied must not vote in its place.`,
 	}
 }
 
-// withText adds the message of an answer, nil if there was none, to its error.
-func withText(err error, answer any) error {
-	var text *string
-	switch a := answer.(type) {
-	case *kmsg.AddRaftVoterResponse:
-		if a != nil {
-			text = a.ErrorMessage
-		}
-	case *kmsg.RemoveRaftVoterResponse:
-		if a != nil {
-			text = a.ErrorMessage
-		}
+// textOf is an optional text of an answer, empty if it has none.
+func textOf(text *string) string {
+	if text == nil {
+		return ""
 	}
-	if text != nil && *text != "" {
-		return fmt.Errorf("%w (%s)", err, *text)
-	}
-	return err
+	return *text
 }
 
 // askController asks a controller who it is.
@@ -237,11 +228,12 @@ so remove the dead before you stop more.`,
 						return err
 					}
 					resp, err := req.RequestWith(ctx, client)
+					text := ""
 					if err == nil {
-						err = kerr.ErrorForCode(resp.ErrorCode)
+						err, text = kerr.ErrorForCode(resp.ErrorCode), textOf(resp.ErrorMessage)
 					}
 					if err != nil {
-						return fmt.Errorf("remove voter %d, directory %s: %w", v.Node, v.Directory, withText(err, resp))
+						return failed(fmt.Sprintf("remove voter %d, directory %s", v.Node, v.Directory), err, text)
 					}
 					e.say("node %d, directory %s, is no voter any more", v.Node, v.Directory)
 					return nil
@@ -259,8 +251,9 @@ func newClusterUnregister(e *env) *cobra.Command {
 		Use:   "unregister BROKER",
 		Short: "Forget a broker that will not come back",
 		Long: `Forget a broker that will not come back: it leaves every in-sync set, and its features count
-no more. Its replicas stay assigned to it; reassign them. One that lives has to be started
-again to be registered again.`,
+no more. Its replicas stay assigned to it; reassign them (kafka-reassign-partitions.sh does).
+One that runs is refused: stop it first, and wait until it is fenced. A broker that is started
+again registers again.`,
 		Example: "  stele cluster unregister 4",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -269,6 +262,14 @@ again to be registered again.`,
 				return usagef("cluster unregister %s: the id of a broker is a number", args[0])
 			}
 			return e.atCluster(cmd, func(ctx context.Context, client *kgo.Client) error {
+				// The cluster would take it at its word; a broker that runs would be of no use until its next start.
+				running, err := runs(ctx, client, int32(id))
+				if err != nil {
+					return failed("describe the cluster", err)
+				}
+				if running {
+					return fmt.Errorf("unregister broker %d: it runs, or its session has not ended yet; stop it, and try again once `stele cluster describe` shows it as fenced", id)
+				}
 				req := kmsg.NewPtrUnregisterBrokerRequest()
 				req.BrokerID = int32(id)
 				resp, err := req.RequestWith(ctx, client)
@@ -276,11 +277,27 @@ again to be registered again.`,
 					err = kerr.ErrorForCode(resp.ErrorCode)
 				}
 				if err != nil {
-					return fmt.Errorf("unregister broker %d: %w", id, err)
+					return failed(fmt.Sprintf("unregister broker %d", id), err)
 				}
 				e.say("broker %d is forgotten", id)
 				return nil
 			})
 		},
 	}
+}
+
+// runs says whether a broker is registered and not fenced.
+func runs(ctx context.Context, client *kgo.Client, id int32) (bool, error) {
+	req := kmsg.NewPtrDescribeClusterRequest()
+	req.IncludeFencedBrokers = true
+	answer, err := req.RequestWith(ctx, client)
+	if err == nil {
+		err = kerr.ErrorForCode(answer.ErrorCode)
+	}
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(answer.Brokers, func(b kmsg.DescribeClusterResponseBroker) bool {
+		return b.NodeID == id && !b.IsFenced
+	}), nil
 }
