@@ -229,7 +229,7 @@ func (n *node) tick() error {
 func (n *node) campaign() error { return guard(n.raft.Campaign) }
 
 // proposeChange appends a change of the membership. While an earlier one is not applied yet raft puts an empty entry in
-// its place, which is an error here.
+// its place and says nothing: the caller has none under way, and has applied all that was there when its reign began.
 func (n *node) proposeChange(c *pb.ConfChangeV2) error {
 	return guard(func() error { return n.raft.ProposeConfChange(c) })
 }
