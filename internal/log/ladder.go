@@ -53,10 +53,10 @@ func (l RoomLimits) on(total int64) RoomLimits {
 
 const (
 	// forecastNear is how near the end must be for a warning, and forecastFar for the warning to end.
-	forecastNear = 24 * time.Hour
-	forecastFar  = 36 * time.Hour
+	forecastNear = 6 * time.Hour
+	forecastFar  = 24 * time.Hour
 	// forecastReach is how many times as far ahead as it has looked back a forecast may see.
-	forecastReach = 360
+	forecastReach = 72
 	// forecastStep and forecastSteps make the stretch that is looked back on: ten minutes.
 	forecastStep  = 10 * time.Second
 	forecastSteps = 60
