@@ -332,3 +332,14 @@ func TestStaticLeaderAbsent(t *testing.T) {
 	// joined leads.
 	converse(t, "static_leader_absent")
 }
+
+func TestStaticFollowerLeaves(t *testing.T) {
+	// A static member that is not the leader and leaves by its instance id takes the id along: heartbeats with it are of
+	// an unknown member, and the next join with it is one of a new member.
+	converse(t, "static_follower_leaves")
+}
+
+func TestRetentionOfNothing(t *testing.T) {
+	// A commit of version 2 to 4 may ask for a retention of 0 ms, which is over at once; -1 stands for the broker's own.
+	converse(t, "retention_of_nothing")
+}

@@ -235,6 +235,20 @@ func TestS048_by_time(t *testing.T) {
 		x.reopenWithoutIndexes()
 		x.log.SetHighWatermark(5)
 	}
+	if err := x.log.AdvanceLogStart(1, "test"); err != nil {
+		t.Fatal(err)
+	}
+	inside := x.log.View() // the log start lies inside the first batch: its record below is no answer
+	defer inside.Release()
+	for ts, want := range map[int64]string{85: "{1 90 0} true", 95: "{3 120 0} true"} {
+		f, ok, err := inside.OffsetForTime(ts, 5)
+		if got := fmt.Sprint(f, ok); got != want || err != nil {
+			t.Errorf("time %d from offset 1 on: %s %v, want %s", ts, got, err, want)
+		}
+	}
+	if _, ok, err := inside.MaxTimestamp(3); ok || err != nil {
+		t.Errorf("largest at the bound: %v %v", ok, err)
+	}
 	if err := x.log.AdvanceLogStart(4, "test"); err != nil {
 		t.Fatal(err)
 	}

@@ -149,6 +149,49 @@ func TestS002_log_append_time(t *testing.T) {
 	}
 }
 
+// S-002, S-018: a batch that is compressed anew for a LogAppendTime topic has the flag and the append time too.
+func TestS002_log_append_time_of_a_rebuilt_batch(t *testing.T) {
+	t.Parallel()
+	for _, codec := range []Codec{None, Gzip, Snappy, LZ4, Zstd} {
+		for _, s := range []string{exampleA, exampleD} {
+			sent := example(t, s)
+			if sent.Codec() == codec {
+				continue
+			}
+			opts := topic()
+			opts.TimestampType, opts.Now, opts.AfterMaxMs = LogAppendTime, ts0+1000, 0
+			opts.Convert, opts.Codec, opts.Level = true, codec, 1
+			info := wantCode(t, "rebuilt", sent, opts, 0)
+			b := info.Batch
+			if !info.Rebuilt || b.Codec() != codec || b.TimestampType() != LogAppendTime || b.MaxTimestamp() != ts0+1000 {
+				t.Errorf("%v: rebuilt %t, attributes %04x, max timestamp %d", codec, info.Rebuilt, b.Attributes(), b.MaxTimestamp())
+			}
+			for _, r := range mustRecords(t, b) {
+				if b.TimestampOf(r) != ts0+1000 {
+					t.Errorf("%v: a record has its own time %d", codec, b.TimestampOf(r))
+				}
+			}
+		}
+	}
+}
+
+// S-002: a batch whose largest timestamp happens to be the append time gets the flag all the same.
+func TestS002_log_append_time_as_sent(t *testing.T) {
+	t.Parallel()
+	for _, s := range []string{exampleA, exampleD, exampleE, exampleS} {
+		sent := example(t, s)
+		opts := topic()
+		opts.TimestampType, opts.Now = LogAppendTime, sent.MaxTimestamp()
+		b := wantCode(t, "as sent", sent, opts, 0).Batch
+		if b.TimestampType() != LogAppendTime || b.MaxTimestamp() != opts.Now {
+			t.Errorf("%v: attributes %04x, max timestamp %d", b.Codec(), b.Attributes(), b.MaxTimestamp())
+		}
+		if err := b.VerifyCRC(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // S-003: a flipped bit, a batch of 60 bytes, a length of 13 and magic 3 are corrupt; magic 1 is invalid.
 func TestS003_damage(t *testing.T) {
 	t.Parallel()

@@ -135,6 +135,8 @@ func TestFetchSessionAnswersWhatChanged(t *testing.T) {
 		{changed(func(f *fetched) { f.redirected = true }), true}, {changed(func(f *fetched) { f.redirected = true }), true}, {base, false},
 		{changed(func(f *fetched) { f.failed, f.highWatermark = true, -1 }), true}, {changed(func(f *fetched) { f.failed, f.highWatermark = true, -1 }), true},
 		{base, true}, {base, false},
+		// The end of an error is news even where nothing else has changed.
+		{changed(func(f *fetched) { f.failed = true }), true}, {base, true}, {base, false},
 	} {
 		if got := first.include(step.say); got != step.want {
 			t.Errorf("step %d: named %t, want %t", i, got, step.want)

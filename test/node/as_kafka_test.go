@@ -174,9 +174,10 @@ func TestMetadataOfNamesBesideIDs(t *testing.T) {
 	missing := c.groupID()
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = true
-	req.Topics = []kmsg.MetadataRequestTopic{{Topic: &other.name}, {TopicID: tp.id}, {Topic: &missing}, {TopicID: [16]byte{7}}, {}}
+	req.Topics = []kmsg.MetadataRequestTopic{{Topic: &other.name}, {TopicID: tp.id}, {Topic: &missing}, {TopicID: [16]byte{7}, Topic: &other.name}, {}}
 	resp := do[*kmsg.MetadataResponse](c, 12, req)
-	if len(resp.Topics) != 2 || deref(resp.Topics[0].Topic) != tp.name || resp.Topics[0].ErrorCode != 0 || resp.Topics[1].ErrorCode != 100 {
+	if len(resp.Topics) != 2 || deref(resp.Topics[0].Topic) != tp.name || resp.Topics[0].ErrorCode != 0 ||
+		resp.Topics[1].ErrorCode != 100 || resp.Topics[1].Topic != nil {
 		t.Errorf("%+v", resp.Topics)
 	}
 	req.AllowAutoTopicCreation = false
