@@ -60,6 +60,16 @@ func TestB025_append_and_subtract(t *testing.T) {
 			t.Errorf("after %d %s: %q, want %q", c.op, c.value, v, c.want)
 		}
 	}
+	// A part is taken out where it is the same, not where it begins like another.
+	const throttled = "leader.replication.throttled.replicas"
+	for _, c := range []configOp{{add, throttled, new("0:1,0:10,1:1")}, {sub, throttled, new("0:1")}} {
+		if err := outcomeOf(t, k.must(k.c.IncrementalAlterConfigs(k.at(), incremental(2, "t", c)))); err != nil {
+			t.Error(err)
+		}
+	}
+	if v, _ := k.c.Image().ConfigValue(metadata.ConfigResource{Type: 2, Name: "t"}, throttled); v != "0:10,1:1" {
+		t.Errorf("without 0:1: %q", v)
+	}
 	if err := outcomeOf(t, k.c.IncrementalAlterConfigs(k.at(), incremental(2, "t", configOp{add, "retention.ms", new("1")}))); !errors.Is(err, ErrInvalidConfig) {
 		t.Error(err)
 	}

@@ -499,6 +499,7 @@ func TestConnectionLimits(t *testing.T) {
 			c := dialRaw(t, addr)
 			c.send(frame(metadataRequest(), 9))
 			c.wantAnswer(9)
+			dialRaw(t, addr).wantClosed() // one place became free, not more
 		})
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	_ "github.com/stelelog/stele/internal/cli" // what is built and run: without it a result from before a change of the node is taken from the cache
 )
 
 // patience is how long anything may take that ought to be quick, on a busy machine.
