@@ -38,11 +38,8 @@ var gaps = []gap{
 	{"transaction tools", []int16{65, 66}, []string{"transactions-list", "transactions-describe"}},
 	{consumerProtocol, []int16{68, 69}, []string{"rebalance-consumer"}},
 	{"moving replicas between directories", []int16{34}, nil},
-	{"leader election", []int16{43}, []string{"leader-election"}},
 	{"ACLs", []int16{29, 30, 31}, nil},
 	{"SCRAM credentials", []int16{50, 51}, []string{"quotas-describe"}}, // Kafka's tool asks for those of a user too
-	{"reassignment", []int16{45, 46}, []string{"reassignments-list"}},
-	{"unregistering brokers", []int16{64}, nil},
 	{"share groups", []int16{76, 77, 78, 79, 90, 91, 92}, nil},
 	{"streams groups", []int16{88, 89}, nil},
 }
