@@ -352,6 +352,7 @@ func TestHostRevertsWhenDeposed(t *testing.T) {
 			}
 			<-time.After(50 * time.Millisecond)
 		}
+		synctest.Wait() // who waited is answered a moment before the status says so
 		req := fetchRequest(17, old.Status().LeaderEpoch, 0, 0)
 		if p := fetchOne(t, old, req); p.ErrorCode != 6 {
 			t.Errorf("a follower answers a fetch with %d", p.ErrorCode)
