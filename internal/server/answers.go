@@ -73,7 +73,7 @@ func (c *conn) writeInTurn(r *Request, b []byte) error {
 		r.endTurn()
 		return c.writeBytes(b)
 	}
-	grant, err := c.srv.answers.sending.Take(c.ctx, int64(len(b)))
+	grant, err := c.srv.answers.sending.Take(c.ctx, int64(len(b)), nil)
 	if err != nil {
 		return err
 	}

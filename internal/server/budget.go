@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/stelelog/stele/internal/wire"
 )
@@ -14,19 +15,24 @@ import (
 // queued.max.request.bytes is left at -1.
 const DefaultRequestMemory = 64 << 20
 
-// smallRequest is the cost up to which a request draws on the part of the budget kept for small ones.
-const smallRequest = 256 << 10
+const (
+	// smallRequest is the cost up to which a request draws on the part of the budget kept for small ones.
+	smallRequest = 256 << 10
+	// lookEvery is how often one that waits for memory looks at its client.
+	lookEvery = 50 * time.Millisecond
+)
 
 // Budget is the memory of a node that requests may hold: their bytes and what they decode to. It is
 // taken before a body is read. Waiters are served in the order they came, so that a large request is
-// not starved by many small ones; small ones have a quarter for themselves, so that large or slow ones
-// never stop them. Safe for concurrent use.
+// not starved by many small ones; small ones have a quarter for themselves, so that large ones never stop
+// them. A part of that is for those that are here to their last byte, so that small ones which come slowly, or
+// never, do not stop them either. Safe for concurrent use.
 //
 // A request that may wait for long, for records or for other members of a group, must not keep others out
 // meanwhile: it gives its part back and is counted apart, by what it still holds.
 type Budget struct {
-	mu           sync.Mutex
-	small, large lane
+	mu                  sync.Mutex
+	small, whole, large lane
 
 	total  int64
 	parked atomic.Int64
@@ -40,6 +46,8 @@ type lane struct {
 type waiter struct {
 	n     int64
 	ready chan struct{}
+	lane  *lane // where it stands, or what it was granted from
+	place *list.Element
 }
 
 // Grant is a part of a budget; it is given back by Release. The zero Grant is empty.
@@ -67,44 +75,102 @@ func NewBudget(total int64) *Budget {
 		total = DefaultRequestMemory
 	}
 	b := &Budget{total: total}
-	b.small.capacity = max(total/4, smallRequest)
+	b.whole.capacity = max(total/16, smallRequest)
+	b.small.capacity = max(total/4-total/16, smallRequest)
 	b.large.capacity = max(total-total/4, smallRequest)
 	return b
 }
 
 // Take waits until n bytes are free and takes them. More than there is in all is granted when nothing
-// else is held: the caller has decided that the request is fit to be served alone. The error is ctx's.
-func (b *Budget) Take(ctx context.Context, n int64) (Grant, error) {
+// else is held: the caller has decided that the request is fit to be served alone. While it waits it calls look
+// now and then, if there is one: whole says that the request is here to its last byte, and an error ends the
+// wait. The error is look's or ctx's.
+func (b *Budget) Take(ctx context.Context, n int64, look func() (whole bool, err error)) (Grant, error) {
 	l := &b.large
 	if n <= smallRequest {
 		l = &b.small
 	}
 	g := Grant{budget: b, lane: l, n: min(n, l.capacity), alone: n > l.capacity}
-	n = g.n
 	b.mu.Lock()
-	if l.waiting.Len() == 0 && l.used+n <= l.capacity {
-		l.used += n
+	w := &waiter{n: g.n, lane: l}
+	if l.enter(w) {
 		b.mu.Unlock()
 		return g, nil
 	}
-	w := &waiter{n: n, ready: make(chan struct{})}
-	place := l.waiting.PushBack(w)
 	b.mu.Unlock()
-	select {
-	case <-w.ready:
-		return g, nil
-	case <-ctx.Done():
+	var tick <-chan time.Time
+	if look != nil {
+		ticker := time.NewTicker(lookEvery)
+		defer ticker.Stop()
+		tick = ticker.C
 	}
+	for {
+		if look != nil {
+			whole, err := look()
+			if err != nil {
+				b.leave(w)
+				return Grant{}, err
+			}
+			if whole && l == &b.small {
+				b.passSlowOnes(w)
+			}
+		}
+		select {
+		case <-w.ready:
+			g.lane = w.lane
+			return g, nil
+		case <-tick:
+		case <-ctx.Done():
+			b.leave(w)
+			return Grant{}, ctx.Err()
+		}
+	}
+}
+
+// enter takes what w wants, or else lets it stand in line; the budget is locked.
+func (l *lane) enter(w *waiter) bool {
+	w.lane = l
+	if l.waiting.Len() == 0 && l.used+w.n <= l.capacity {
+		l.used += w.n
+		return true
+	}
+	if w.ready == nil {
+		w.ready = make(chan struct{})
+	}
+	w.place = l.waiting.PushBack(w)
+	return false
+}
+
+// passSlowOnes moves a small one that waits, and is here to its last byte, to the lane of such.
+func (b *Budget) passSlowOnes(w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
 	case <-w.ready:
-		l.used -= n
+		return
 	default:
-		l.waiting.Remove(place)
 	}
-	l.serve() // what stood behind us may fit
-	return Grant{}, ctx.Err()
+	if w.lane == &b.whole {
+		return
+	}
+	w.lane.waiting.Remove(w.place)
+	w.lane.serve() // what stood behind us may fit
+	if b.whole.enter(w) {
+		close(w.ready)
+	}
+}
+
+// leave ends a wait, or gives back what it has just been granted.
+func (b *Budget) leave(w *waiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-w.ready:
+		w.lane.used -= w.n
+	default:
+		w.lane.waiting.Remove(w.place)
+	}
+	w.lane.serve() // what stood behind us may fit
 }
 
 // serve grants what fits, in order; the budget is locked.
@@ -158,7 +224,7 @@ func (b *Budget) unpark(n int64) { b.parked.Add(-n) }
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.small.used + b.large.used + b.parked.Load()
+	return b.small.used + b.whole.used + b.large.used + b.parked.Load()
 }
 
 // Bytes of memory that each byte of a request may decode to. Produce keeps its records in the frame;

@@ -23,7 +23,7 @@ import (
 func TestBudgetIsFair(t *testing.T) {
 	t.Parallel()
 	b := NewBudget(4 << 20) // 3 MiB of it for large requests
-	held, err := b.Take(t.Context(), 2<<20)
+	held, err := b.Take(t.Context(), 2<<20, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestBudgetIsFair(t *testing.T) {
 	queue := func(ctx context.Context, name string, n int64) {
 		before := b.large.waitingCount(b)
 		waiting.Go(func() {
-			g, err := b.Take(ctx, n)
+			g, err := b.Take(ctx, n, nil)
 			if err != nil {
 				order <- name + " gave up"
 				return
@@ -48,7 +48,7 @@ func TestBudgetIsFair(t *testing.T) {
 	if !held.Contended() {
 		t.Error("nobody seems to wait")
 	}
-	small, err := b.Take(t.Context(), 1000)
+	small, err := b.Take(t.Context(), 1000, nil)
 	if err != nil {
 		t.Fatal("a small request had to wait for large ones")
 	}
@@ -85,7 +85,7 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
 			for range 200 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rnd.IntN(300))*time.Microsecond)
-				if g, err := b.Take(ctx, rnd.Int64N(12<<20)); err == nil {
+				if g, err := b.Take(ctx, rnd.Int64N(12<<20), nil); err == nil {
 					if used := b.Used(); used > 8<<20 {
 						t.Errorf("%d bytes are taken", used)
 					}
@@ -225,7 +225,7 @@ func TestTooCostlyIsRefused(t *testing.T) {
 	if _, err := b.cost(wire.KeyProduce, wire.DefaultMaxFrame); err != nil {
 		t.Fatal(err)
 	}
-	g, err := b.Take(t.Context(), wire.DefaultMaxFrame)
+	g, err := b.Take(t.Context(), wire.DefaultMaxFrame, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestWhatWaitsLeavesTheBudgetToOthers(t *testing.T) {
 	if !b.park(1<<20) || b.park(1) {
 		t.Error("not all of the budget, or more, could wait")
 	}
-	g, err := b.Take(t.Context(), 512<<10)
+	g, err := b.Take(t.Context(), 512<<10, nil)
 	if err != nil || b.Used() != 1<<20+512<<10 {
 		t.Errorf("%d, %v", b.Used(), err)
 	}

@@ -378,9 +378,9 @@ func (c *conn) receive(size int, cost int64) (*Request, error) {
 			return nil, err
 		}
 	}
-	grant, err := c.srv.budget.Take(c.ctx, cost)
+	grant, err := c.takeMemory(size, cost)
 	if err != nil {
-		return nil, context.Cause(c.ctx)
+		return nil, err
 	}
 	_, _ = c.r.Discard(wire.FrameSizeBytes) // they have been peeked at
 	body, err := wire.ReadBody(&bodyReader{c: c, grant: &grant}, size)
@@ -411,6 +411,25 @@ func (c *conn) receive(size int, cost int64) (*Request, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// takeMemory waits for the memory of a request, as long as its client is there.
+func (c *conn) takeMemory(size int, cost int64) (Grant, error) {
+	var checked time.Time
+	grant, err := c.srv.budget.Take(c.ctx, cost, func() (whole bool, err error) {
+		if now := time.Now(); now.Sub(checked) >= peerCheck {
+			checked = now
+			if peerGone(c.nc) {
+				c.srv.peerClosed(c)
+				return false, errPeerReset
+			}
+		}
+		return c.r.Buffered()+unread(c.nc) >= wire.FrameSizeBytes+size, nil
+	})
+	if c.ctx.Err() != nil && err != nil {
+		err = context.Cause(c.ctx)
+	}
+	return grant, err
 }
 
 // peekFirst waits until the first bytes of a large body are there.

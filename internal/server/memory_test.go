@@ -159,3 +159,51 @@ func TestStalledBodyGivesWay(t *testing.T) {
 	stalled.wantClosed()
 	alone.wantAnswer(1)
 }
+
+// Clients that claim a small request and send a part of it hold the memory for small ones; a request that is here
+// whole is served beside them, and none of them has to be cut off for that.
+func TestSlowSendersDoNotStopWholeRequests(t *testing.T) {
+	t.Parallel()
+	s, addr := start(t, Options{RequestMemory: 4 << 20, Handlers: []Handler{produceHandler(okProduce)}})
+	small := produceRequest(1)
+	small.Topics[0].Partitions[0].Records = make([]byte, 20<<10)
+	b := frame(small, 1)
+	cost, err := s.budget.cost(wire.KeyProduce, len(b)-wire.FrameSizeBytes)
+	if err != nil || cost > smallRequest {
+		t.Fatal(cost, err)
+	}
+	slow := int(s.budget.small.capacity / cost)
+	for range slow {
+		dialRaw(t, addr).send(b[:firstBytes+wire.FrameSizeBytes])
+	}
+	waitFor(t, "the memory for small requests to be taken", func() bool { return s.budget.Used() == int64(slow)*cost })
+	c := dialRaw(t, addr)
+	for range 10 {
+		c.send(b)
+		c.wantAnswer(1)
+	}
+	if n := s.Connections(); n != slow+1 {
+		t.Errorf("%d of %d connections are left", n, slow+1)
+	}
+}
+
+// A client that vanishes while its request waits for memory does not stay in line.
+func TestVanishedClientsLeaveTheLine(t *testing.T) {
+	t.Parallel()
+	s, addr := start(t, Options{RequestMemory: 1 << 20, Handlers: []Handler{produceHandler(okProduce)}})
+	held, err := s.budget.Take(t.Context(), 700<<10, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Release()
+	large := produceRequest(1)
+	large.Topics[0].Partitions[0].Records = make([]byte, 700<<10)
+	c := dialRaw(t, addr)
+	c.send(frame(large, 1)[:8<<10])
+	waitFor(t, "the request to stand in line", func() bool { return s.budget.large.waitingCount(s.budget) == 1 })
+	if err := c.Conn.(*net.TCPConn).SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	waitFor(t, "the line to be empty", func() bool { return s.budget.large.waitingCount(s.budget) == 0 && s.Connections() == 0 })
+}

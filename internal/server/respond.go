@@ -164,3 +164,21 @@ func peerGone(nc net.Conn) bool {
 	})
 	return gone || err != nil
 }
+
+// unread is how many bytes have come for a connection and wait in the kernel; 0 where that is not known.
+func unread(nc net.Conn) (n int) {
+	tcp, ok := nc.(*net.TCPConn)
+	if !ok {
+		return 0
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) { // fails only on a closed socket, where nothing is unread
+		if have, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
+			n = have
+		}
+	})
+	return n
+}
