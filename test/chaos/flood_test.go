@@ -56,6 +56,7 @@ func TestFloods(t *testing.T) {
 		{"producer ids", 4, 6 * time.Second, floodProducers, aboveIdle, 0},
 		{"large answers, not read", 50, 4 * time.Second, floodUnread, aboveIdle, 0},
 		{"records, not read", 300, 4 * time.Second, floodUnreadRecords, aboveIdle, 0},
+		{"requests that come slowly", 700, 4 * time.Second, floodSlowly, aboveIdle, 0},
 		{"topics by Metadata", 8, 4 * time.Second, floodTopics, aboveIdle, 1200}, // each topic that is made stays, and takes memory
 	} {
 		t.Run(a.name, func(t *testing.T) {
@@ -281,6 +282,23 @@ func floodUnreadRecords(n *node, turn int64) error {
 	}
 	time.Sleep(3 * time.Second)
 	return c.Close()
+}
+
+// floodSlowly claims a request of 20 KB, sends a fifth of it and waits, until it is cut off or time is up.
+func floodSlowly(n *node, turn int64) error {
+	req := kmsg.NewPtrProduceRequest()
+	req.Version, req.Acks, req.TimeoutMillis = 9, 1, 10_000
+	req.Topics = []kmsg.ProduceRequestTopic{{Topic: "wide", Partitions: []kmsg.ProduceRequestTopicPartition{{Records: make([]byte, 20_000)}}}}
+	c, err := n.send(frameOf(req)[:4200])
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetReadDeadline(time.Now().Add(3 * time.Second)); err != nil {
+		return err
+	}
+	_, _ = c.Read(make([]byte, 1)) // nothing will come; it ends when the time is up or the node has had enough
+	return nil
 }
 
 // floodTopics makes ten topics by asking for their metadata.
