@@ -506,6 +506,7 @@ func (c *cleaning) swap(old []*segment, w *cleanedWriter) error {
 	if err := l.renameCleaned(w.done, swapSuffix, ""); err != nil {
 		return l.offline("swap", err)
 	}
+	vfs.Failpoint("swap-done")
 	for _, s := range w.done {
 		nameFile(s.file)
 		nameFile(s.sealed.offsets.file)
@@ -518,6 +519,7 @@ func (c *cleaning) swap(old []*segment, w *cleanedWriter) error {
 func (l *Log) renameCleaned(segs []*segment, from, to string) error {
 	for _, s := range slices.Backward(segs) {
 		for _, name := range cleanedFiles(s.base) {
+			vfs.Failpoint("swap-rename")
 			if err := l.o.FS.Rename(l.path(name+from), l.path(name+to)); err != nil && !(name == txnName(s.base) && isNotExist(err)) {
 				return err
 			}
@@ -537,6 +539,7 @@ func (l *Log) retireReplaced(old []*segment) error {
 			names = append(names, snapshotName(s.base))
 		}
 		for _, name := range names {
+			vfs.Failpoint("swap-retire")
 			if err := l.retireFile(name, due); err != nil {
 				return err
 			}

@@ -28,6 +28,8 @@ type judge struct {
 	// generations are those of the groups that have one member, as they were last seen stable.
 	generations   map[string]string
 	carried, lost int // how many of them were the same after a restart, and how many not
+	// also says what else is wrong, nil: nothing more is looked at.
+	also func(context.Context) []string
 }
 
 // seenLog is what was read of a partition, by offset.
@@ -60,6 +62,9 @@ func (j *judge) judge(when string, whole bool) {
 	wrong = append(wrong, j.read(ctx, admin, whole)...)
 	wrong = append(wrong, j.acknowledged(records)...)
 	wrong = append(wrong, j.offsets(ctx, admin, commits)...)
+	if j.also != nil {
+		wrong = append(wrong, j.also(ctx)...)
+	}
 	j.membership(ctx, admin)
 	if len(wrong) == 0 {
 		return

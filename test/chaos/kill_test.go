@@ -26,6 +26,18 @@ type kill struct {
 var points = []string{
 	"log-roll", "log-append-written", "checkpoint-tmp-written", "checkpoint-renamed", "rename-before", "rename-after",
 	"producer-snapshot-part", "producer-snapshot-renamed", "metadata-snapshot-part", "metadata-snapshot-renamed", "epoch-assigned",
+	"swap-rename", "swap-decided",
+}
+
+// swapPoints are those at which the cleaner is putting what it wrote in the place of what it read.
+var swapPoints = []string{"cleaned-written", "swap-rename", "swap-decided", "swap-retire", "swap-retired", "swap-done"}
+
+// hitsOf is among how many hits of a point the one that kills is chosen: a swap renames and retires file by file.
+func hitsOf(point string) int {
+	if point == "swap-rename" || point == "swap-retire" {
+		return 8
+	}
+	return 3
 }
 
 const (
@@ -42,11 +54,11 @@ func TestKillLoop(t *testing.T) {
 }
 
 // flushedPoints are the failpoints at which a log is half way from one state to another.
-var flushedPoints = []string{"log-roll", "checkpoint-tmp-written", "checkpoint-renamed", "rename-before", "rename-after", "log-append-written",
-	"producer-snapshot-part", "producer-snapshot-renamed", "epoch-assigned"}
+var flushedPoints = append([]string{"log-roll", "checkpoint-tmp-written", "checkpoint-renamed", "rename-before", "rename-after", "log-append-written",
+	"producer-snapshot-part", "producer-snapshot-renamed", "epoch-assigned"}, swapPoints...)
 
 // TestE073_kills_with_flush: the same with flush.messages=1 and segments that roll several times a second, KILLS times (25
-// unless it says otherwise), at least half of them at rolls, checkpoints and renames.
+// unless it says otherwise), at least half of them at rolls, checkpoints, renames and the cleaner's swaps.
 func TestE073_kills_with_flush(t *testing.T) {
 	kills := 25
 	if text := os.Getenv("KILLS"); text != "" {
@@ -70,7 +82,7 @@ func killLoop(t *testing.T, kills, atPoint int, planned []string, settings ...st
 	n := newNode(t, append([]string{
 		"offsets.topic.num.partitions=4", "group.initial.rebalance.delay.ms=0",
 		"replica.high.watermark.checkpoint.interval.ms=300", "log.flush.offset.checkpoint.interval.ms=400", "log.initial.task.delay.ms=1",
-		"metadata.log.max.record.bytes.between.snapshots=2000",
+		"metadata.log.max.record.bytes.between.snapshots=2000", "log.cleaner.backoff.ms=50",
 	}, settings...)...)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -82,7 +94,10 @@ func killLoop(t *testing.T, kills, atPoint int, planned []string, settings ...st
 	topics := []string{"orders", "clicks", "sensors"}
 	createTopics(t, n, 4, 1, topics...)
 	judge := newJudge(t, n, ledger, append([]string{"probe"}, topics...)...)
+	profiles := newProfiles(t, n)
+	judge.also = profiles.wrong
 	load := startLoad(n, ledger, topics)
+	load.goes(func() { profiles.write(load) })
 	t.Cleanup(load.cancel)
 
 	plan := slices.Clone(planned)
@@ -95,7 +110,7 @@ func killLoop(t *testing.T, kills, atPoint int, planned []string, settings ...st
 		armed := filepath.Join(n.dir, fmt.Sprintf("armed-%d", i))
 		n.kill() // the run that this one replaces; in the first round the one that made the topics
 		began := time.Now()
-		n.start(fmt.Sprintf("STELE_FAILPOINT=%s:%d@%s", k.Point, 1+random.IntN(3), armed))
+		n.start(fmt.Sprintf("STELE_FAILPOINT=%s:%d@%s", k.Point, 1+random.IntN(hitsOf(k.Point)), armed))
 		key := fmt.Sprintf("probe-%d", i)
 		at, offset := n.mustAck("probe", key)
 		k.Restart = at.Sub(began)
@@ -134,6 +149,13 @@ func killLoop(t *testing.T, kills, atPoint int, planned []string, settings ...st
 	n.start()
 	n.mustAck("probe", "probe-clean")
 	judge.judge("after a clean stop", true)
+	if gone := profiles.taken(); gone == 0 {
+		t.Error("the cleaner took nothing out of the compacted topic")
+	} else {
+		t.Logf("%d records of the compacted topic were taken out at a time", gone)
+	}
+	n.stop()
+	verify(t, n)
 	t.Logf("members carried on over a restart %d times, had to join again %d times", judge.carried, judge.lost)
 	if judge.lost > judge.carried/4 {
 		t.Errorf("members had to join again too often")
