@@ -715,6 +715,30 @@ func TestHostStopsWhenItsLogCannotBeRead(t *testing.T) {
 	}
 }
 
+// A directory that is taken away under a voter, whose open files go on being written, stops the host within seconds, and the
+// error names it.
+func TestHostStopsWhenItsDirectoryIsGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := vfs.NewMem()
+		formatHost(t, mem)
+		h := startHost(t, mem, Config{})
+		if _, err := setConfig(t, h, "a", "1"); err != nil {
+			t.Fatal(err)
+		}
+		dir := partitionDir(h.o.Dir)
+		if err := mem.Rename(dir, dir+".gone"); err != nil {
+			t.Fatal(err)
+		}
+		<-h.Done()
+		var gone *DirectoryGoneError
+		if !errors.As(h.Err(), &gone) || gone.Dir != dir {
+			t.Errorf("host stopped with %v", h.Err())
+		}
+		h.Close()
+	})
+}
+
 // On a real disk: format, start, snapshot, start again. Snapshots are read-only.
 func TestHostOnARealDisk(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"path/filepath"
@@ -47,6 +48,17 @@ func (r SnapshotRules) complete() SnapshotRules {
 // snapshotRetry is how long after a snapshot failed the next may begin.
 const snapshotRetry = time.Second
 
+// lookInterval is how often a voter looks whether its directory is still there. What is open goes on being written when a
+// volume is taken away under it, and is lost with the process.
+const lookInterval = 5 * time.Second
+
+// DirectoryGoneError says that the metadata log's directory is not where it was: its volume was taken away, or it was removed.
+type DirectoryGoneError struct{ Dir string }
+
+func (e *DirectoryGoneError) Error() string {
+	return fmt.Sprintf("the metadata directory %s is gone while the node runs: put its volume back and start again", e.Dir)
+}
+
 // keeper takes snapshots and retires old ones. It belongs to the loop; only the writing of a snapshot happens beside it.
 type keeper struct {
 	fs    vfs.FS
@@ -63,6 +75,7 @@ type keeper struct {
 	since   time.Time // of the newest, or of the start
 	running bool
 	retry   time.Time // before then none is begun: the last one failed
+	looked  time.Time // whether the directory is there
 	// finished brings what became of the snapshot being written.
 	finished chan snapshotOutcome
 	retired  []retiredSnapshot
@@ -266,9 +279,21 @@ func (k *keeper) sweep(now time.Time) error {
 	return nil
 }
 
+// look fails when the directory is gone.
+func (k *keeper) look(now time.Time) error {
+	if now.Sub(k.looked) < lookInterval {
+		return nil
+	}
+	k.looked = now
+	if _, err := k.fs.Stat(k.dir); errors.Is(err, fs.ErrNotExist) {
+		return &DirectoryGoneError{k.dir}
+	}
+	return nil
+}
+
 // keep does what is due of snapshots and retention.
 func (h *Host) keep(now time.Time) error {
-	if err := h.keeper.sweep(now); err != nil {
+	if err := errors.Join(h.keeper.look(now), h.keeper.sweep(now)); err != nil {
 		return err
 	}
 	img := h.machine.controller.Image()
@@ -285,8 +310,8 @@ func (h *Host) snapshotFinished(s snapshotOutcome) error {
 	h.keeper.running = false
 	if s.err != nil {
 		h.keeper.retry = h.o.Now().Add(snapshotRetry)
-		// The log is whole without it. If the disk is going, the next append says so; if it is full, retention of
-		// others may free it before the next snapshot is due.
+		// The log is whole without it. If the disk is going, the next append says so, if it is gone, look does; if it is
+		// full, retention of others may free it before the next snapshot is due.
 		h.log.Error("metadata snapshot failed", "endOffset", s.place.EndOffset, "epoch", s.place.Term, "error", s.err)
 		return nil
 	}

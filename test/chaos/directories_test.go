@@ -147,3 +147,32 @@ func TestS064_the_last_log_directory_goes(t *testing.T) {
 		t.Errorf("it ended with status %d\n%s", code, n.log())
 	}
 }
+
+// TestTheMetadataDirectoryGoes: the volume of the metadata log, which holds no partition, is unmounted under the node. Without it
+// the node can neither vote nor follow: the process ends within seconds, with status 1 and an error that names the directory.
+func TestTheMetadataDirectoryGoes(t *testing.T) {
+	disk := smallDisk(t, 64)
+	n := newNode(t, "log.initial.task.delay.ms=1")
+	stays, goes := filepath.Join(folder(t), "stays"), filepath.Join(disk, "goes")
+	n.settings = append(n.settings, "log.dirs="+stays, "metadata.log.dir="+goes)
+	n.start()
+	n.mustAck("probe", "probe-start")
+	createTopics(t, n, 1, 1, "logs")
+	f := &filler{t: t, n: n, ledger: newLedger()}
+	for range 10 {
+		if err := f.write("logs", 0, 16<<10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-n.done:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("the process lives without its metadata directory\n%s", n.log())
+	}
+	if code := n.cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(n.log(), "the metadata directory "+goes) {
+		t.Errorf("it ended with status %d\n%s", code, n.log())
+	}
+}
