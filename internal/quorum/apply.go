@@ -42,7 +42,7 @@ type machine struct {
 // waiter is a request whose answer leaves when index is committed.
 type waiter struct {
 	index  uint64
-	r      *request
+	r      *Request
 	result controller.Result
 	err    error
 }
@@ -155,18 +155,18 @@ func (m *machine) answer(index uint64) {
 func (w waiter) finish() {
 	switch {
 	case w.err != nil:
-		w.r.finish(nil, w.err)
+		w.r.Done(nil, w.err)
 	case w.result.Err != nil:
-		w.r.finish(w.result.Reply, w.result.Err)
+		w.r.Done(w.result.Reply, w.result.Err)
 	default:
-		w.r.finish(w.result.Reply, nil)
+		w.r.Done(w.result.Reply, nil)
 	}
 }
 
 // abandon tells all who wait that their records may be lost.
 func (m *machine) abandon() {
 	for _, w := range m.waiting {
-		w.r.finish(nil, ErrNotController)
+		w.r.Done(nil, ErrNotController)
 	}
 	m.waiting = nil
 }
@@ -230,12 +230,12 @@ func (m *machine) verify() error {
 }
 
 // handle runs one request and parks its answer.
-func (m *machine) handle(r *request, now time.Time) error {
+func (m *machine) handle(r *Request, now time.Time) error {
 	result, err := m.compute(r, now)
 	if err == nil {
 		err2 := m.take(result, now)
 		if errors.Is(err2, ErrNotController) {
-			r.finish(nil, err2)
+			r.Done(nil, err2)
 			return nil
 		}
 		var refused *recordsError
@@ -253,14 +253,14 @@ func (m *machine) handle(r *request, now time.Time) error {
 }
 
 // compute runs a request's function. It changes nothing of the cluster, so a mistake in it costs only its own request.
-func (m *machine) compute(r *request, now time.Time) (result controller.Result, err error) {
+func (m *machine) compute(r *Request, now time.Time) (result controller.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			m.log.Error("request to the controller panicked", "panic", p, "stack", string(debug.Stack()))
 			result, err = controller.Result{}, &PanicError{Value: p}
 		}
 	}()
-	return r.fn(m.controller, now, m.replayed)
+	return r.Run(m.controller, now, m.replayed)
 }
 
 // nextDeadline is when tick has something to do.

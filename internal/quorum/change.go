@@ -27,19 +27,42 @@ var (
 // memberChange is a change of the membership on its way. One is at a time.
 type memberChange struct {
 	context []byte // names the outcome, and by that the entry
-	err     error
-	done    chan struct{}
-}
-
-func (c *memberChange) finish(err error) {
-	c.err = err
-	close(c.done)
+	done    func(error)
 }
 
 // AddVoter makes v a voter, and returns when that is committed. It is asked of the leader (ErrNotController elsewhere), for
 // a node whose controller runs, with a directory that was never a voter's: see Mesh.Reach.
 func (h *Host) AddVoter(ctx context.Context, v Voter) error {
-	return h.changeVoters(ctx, func(now []Voter) ([]Voter, *pb.ConfChangeSingle, error) {
+	return h.changeVoters(ctx, func(done func(error)) { h.core.AddVoter(v, done) })
+}
+
+// RemoveVoter takes a vote away, and returns when that is committed. The leader itself may be removed; it steps down then.
+func (h *Host) RemoveVoter(ctx context.Context, nodeID int32, directoryID metadata.UUID) error {
+	return h.changeVoters(ctx, func(done func(error)) { h.core.RemoveVoter(nodeID, directoryID, done) })
+}
+
+func (h *Host) changeVoters(ctx context.Context, begin func(done func(error))) error {
+	outcome := make(chan error, 1)
+	err := h.post(func() error {
+		begin(func(err error) { outcome <- err })
+		return nil
+	})
+	if err != nil {
+		return ErrNotController
+	}
+	select {
+	case err := <-outcome:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-h.done:
+		return ErrNotController
+	}
+}
+
+// AddVoter is Host.AddVoter, which is over when done hears of it.
+func (c *Core) AddVoter(v Voter, done func(error)) {
+	c.changeVoters(done, func(now []Voter) ([]Voter, *pb.ConfChangeSingle, error) {
 		if slices.ContainsFunc(now, func(o Voter) bool { return o.VoterID == v.VoterID }) {
 			return nil, nil, fmt.Errorf("%w: %d", ErrDuplicateVoter, v.VoterID)
 		}
@@ -48,9 +71,9 @@ func (h *Host) AddVoter(ctx context.Context, v Voter) error {
 	})
 }
 
-// RemoveVoter takes a vote away, and returns when that is committed. The leader itself may be removed; it steps down then.
-func (h *Host) RemoveVoter(ctx context.Context, nodeID int32, directoryID metadata.UUID) error {
-	return h.changeVoters(ctx, func(now []Voter) ([]Voter, *pb.ConfChangeSingle, error) {
+// RemoveVoter is Host.RemoveVoter, which is over when done hears of it.
+func (c *Core) RemoveVoter(nodeID int32, directoryID metadata.UUID, done func(error)) {
+	c.changeVoters(done, func(now []Voter) ([]Voter, *pb.ConfChangeSingle, error) {
 		i := slices.IndexFunc(now, func(o Voter) bool { return o.VoterID == nodeID && o.VoterDirectoryID == directoryID })
 		switch {
 		case i < 0:
@@ -63,47 +86,32 @@ func (h *Host) RemoveVoter(ctx context.Context, nodeID int32, directoryID metada
 	})
 }
 
-// changeVoters proposes one change and waits for it. Raft changes one voter at a time: any majority of before and any of
-// after have a voter in common.
-func (h *Host) changeVoters(ctx context.Context, plan func(now []Voter) ([]Voter, *pb.ConfChangeSingle, error)) error {
-	change := &memberChange{done: make(chan struct{})}
-	err := h.post(func() error {
-		switch {
-		case !h.machine.serving():
-			change.finish(ErrNotController)
-			return nil
-		case h.change != nil:
-			change.finish(ErrChangePending)
-			return nil
-		}
-		after, single, err := plan(h.node.voters)
-		if err != nil {
-			change.finish(err)
-			return nil
-		}
-		change.context = encodeVoters(after)
-		if err := h.node.proposeChange(&pb.ConfChangeV2{Changes: []*pb.ConfChangeSingle{single}, Context: change.context}); err != nil {
-			change.finish(fmt.Errorf("%w: %w", ErrChangePending, err))
-			return nil
-		}
-		h.change = change
-		return nil
-	})
+// changeVoters proposes one change. Raft changes one voter at a time: any majority of before and any of after have a voter
+// in common.
+func (c *Core) changeVoters(done func(error), plan func(now []Voter) ([]Voter, *pb.ConfChangeSingle, error)) {
+	switch {
+	case !c.machine.serving():
+		done(ErrNotController)
+		return
+	case c.change != nil:
+		done(ErrChangePending)
+		return
+	}
+	after, single, err := plan(c.node.voters)
 	if err != nil {
-		return ErrNotController
+		done(err)
+		return
 	}
-	select {
-	case <-change.done:
-		return change.err
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-h.done:
-		return ErrNotController
+	context := encodeVoters(after)
+	if err := c.node.proposeChange(&pb.ConfChangeV2{Changes: []*pb.ConfChangeSingle{single}, Context: context}); err != nil {
+		done(fmt.Errorf("%w: %w", ErrChangePending, err))
+		return
 	}
+	c.change = &memberChange{context: context, done: done}
 }
 
 // changed follows a committed change of the membership.
-func (h *Host) changed(e *pb.Entry) {
+func (c *Core) changed(e *pb.Entry) {
 	if e.GetType() == pb.EntryNormal {
 		return
 	}
@@ -111,18 +119,20 @@ func (h *Host) changed(e *pb.Entry) {
 	if !ok {
 		return
 	}
-	h.log.Info("voters of the metadata log changed", "voters", members(voters), "index", e.GetIndex(), "epoch", e.GetTerm())
-	h.board.update(func(s *Status) { s.Voters = h.endpoints(h.node.voters) })
-	if h.change != nil && string(h.change.context) == string(encodeVoters(voters)) {
-		h.change.finish(nil)
-		h.change = nil
+	c.log.Info("voters of the metadata log changed", "voters", members(voters), "index", e.GetIndex(), "epoch", e.GetTerm())
+	c.board.update(func(s *Status) { s.Voters = c.endpoints(c.node.voters) })
+	if c.change != nil && string(c.change.context) == string(encodeVoters(voters)) {
+		done := c.change.done
+		c.change = nil
+		done(nil)
 	}
 }
 
 // abandonChange ends a change whose leadership is over: it may still get committed.
-func (h *Host) abandonChange() {
-	if h.change != nil {
-		h.change.finish(ErrNotController)
-		h.change = nil
+func (c *Core) abandonChange() {
+	if c.change != nil {
+		done := c.change.done
+		c.change = nil
+		done(ErrNotController)
 	}
 }

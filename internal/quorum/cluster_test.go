@@ -40,7 +40,7 @@ type memTransport struct {
 }
 
 func (t *memTransport) Send(to Voter, messages []*pb.Message) {
-	if err := attachSnapshots(t.host.node.store, messages); err != nil {
+	if err := attachSnapshots(t.host.core.node.store, messages); err != nil {
 		panic(err)
 	}
 	t.network.mu.Lock()
@@ -234,7 +234,7 @@ func TestHostsSurviveTheirLeaders(t *testing.T) {
 			behind := configOf(next.Committed(), "other-0")
 			tc.start(id)
 			tc.agree()
-			view := tc.network.hosts[id].node.store.log.View()
+			view := tc.network.hosts[id].core.node.store.log.View()
 			installed = installed || view.LogStartOffset > 0 && behind != ""
 			view.Release()
 		}
@@ -254,7 +254,7 @@ func TestLostSnapshotIsSentAgain(t *testing.T) {
 		tc.kill(lagging)
 		start := func() int64 {
 			_, h := tc.leader()
-			view := h.node.store.log.View()
+			view := h.core.node.store.log.View()
 			defer view.Release()
 			return view.LogStartOffset
 		}
@@ -284,7 +284,7 @@ func TestVoterGoesOnAfterASnapshotThatNobodyHeardOf(t *testing.T) {
 		lagging := leader%3 + 1
 		tc.kill(lagging)
 		start := func() int64 {
-			view := h.node.store.log.View()
+			view := h.core.node.store.log.View()
 			defer view.Release()
 			return view.LogStartOffset
 		}
@@ -329,7 +329,7 @@ func TestHostRevertsWhenDeposed(t *testing.T) {
 		}()
 		synctest.Wait()
 		status := old.Status()
-		if end := old.node.store.endOffset(); !status.Leading || end <= status.HighWatermark {
+		if end := old.core.node.store.endOffset(); !status.Leading || end <= status.HighWatermark {
 			t.Fatalf("leading %v, log ends at %d, committed are %d", status.Leading, end, status.HighWatermark)
 		}
 		if p := fetchOne(t, old, fetchRequest(17, status.LeaderEpoch, status.HighWatermark, status.LeaderEpoch)); p.ErrorCode != 0 || len(p.RecordBatches) != 0 {
@@ -377,21 +377,21 @@ func TestHostDeposedByCommittedEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeHost(t, h)
-	me, other := h.node.id, raftIDOf(testVoter(2))
+	me, other := h.core.node.id, raftIDOf(testVoter(2))
 	step := func(m *pb.Message) {
 		t.Helper()
 		m.From, m.To = new(other), new(me)
-		if err := h.node.step(m); err != nil {
+		if err := h.core.node.step(m); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.settle(); err != nil {
+		if err := h.core.settle(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := h.node.raft.Campaign(); err != nil {
+	if err := h.core.node.raft.Campaign(); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.settle(); err != nil {
+	if err := h.core.settle(); err != nil {
 		t.Fatal(err)
 	}
 	step(&pb.Message{Type: pb.MsgPreVoteResp.Enum(), Term: new(uint64(1))})
@@ -399,28 +399,28 @@ func TestHostDeposedByCommittedEntries(t *testing.T) {
 	if s := h.Status(); !s.Leading || s.Active || s.HighWatermark != -1 {
 		t.Errorf("a leader whose first entry is not committed shows %+v", s)
 	}
-	step(&pb.Message{Type: pb.MsgAppResp.Enum(), Term: new(uint64(1)), Index: new(h.node.store.runs.lastIndex())})
-	if !h.machine.active {
+	step(&pb.Message{Type: pb.MsgAppResp.Enum(), Term: new(uint64(1)), Index: new(h.core.node.store.runs.lastIndex())})
+	if !h.core.machine.active {
 		t.Fatal("not active with a majority's votes and its first entry committed")
 	}
-	first := h.node.applied
-	r := &request{done: make(chan struct{}), fn: func(*controller.Controller, time.Time, int64) (controller.Result, error) {
+	first := h.core.node.applied
+	r := newRequest(t.Context(), func(*controller.Controller, time.Time, int64) (controller.Result, error) {
 		return controller.Result{Records: []metadata.Record{&metadata.ConfigRecord{
 			ResourceType: metadata.ResourceTopic, ResourceName: "a", Name: "retention.ms", Value: new("lost"),
 		}}}, nil
-	}}
+	})
 	// A request that only asks saw that change, and waits for it.
-	reader := &request{done: make(chan struct{}), fn: func(c *controller.Controller, _ time.Time, _ int64) (controller.Result, error) {
+	reader := newRequest(t.Context(), func(c *controller.Controller, _ time.Time, _ int64) (controller.Result, error) {
 		return controller.Result{Reply: configOf(c.Image(), "a")}, nil
-	}}
-	if err := h.propose(time.Now(), []*request{r, reader}); err != nil {
+	})
+	if err := h.core.propose(time.Now(), []*Request{&r.Request, &reader.Request}); err != nil {
 		t.Fatal(err)
 	}
-	if configOf(h.machine.controller.Image(), "a") != "lost" || configOf(h.Committed(), "a") != "" {
+	if configOf(h.core.machine.controller.Image(), "a") != "lost" || configOf(h.Committed(), "a") != "" {
 		t.Fatal("the change is not pending")
 	}
 	var entries []*pb.Entry
-	for index := first.Index + 1; index <= h.node.store.runs.lastIndex(); index++ {
+	for index := first.Index + 1; index <= h.core.node.store.runs.lastIndex(); index++ {
 		value, err := metadata.AppendRecord(nil, &metadata.ConfigRecord{
 			ResourceType: metadata.ResourceTopic, ResourceName: "a", Name: "retention.ms", Value: new(fmt.Sprint(index)),
 		}, 0)
@@ -448,7 +448,7 @@ func TestHostDeposedByCommittedEntries(t *testing.T) {
 	if got := configOf(h.Committed(), "a"); got != fmt.Sprint(last) {
 		t.Errorf("committed image has %q, the new leader wrote %d", got, last)
 	}
-	if img := h.machine.controller.Image(); img.Offset() != h.node.applied.EndOffset-1 || img.MetadataVersion() != 0 {
+	if img := h.core.machine.controller.Image(); img.Offset() != h.core.node.applied.EndOffset-1 || img.MetadataVersion() != 0 {
 		t.Errorf("image at offset %d of level %d holds what was replaced", img.Offset(), img.MetadataVersion())
 	}
 }
@@ -462,7 +462,7 @@ func TestHostLeadsAtOnceAfterAMembershipChange(t *testing.T) {
 		learner := uint64(77)
 		change := func(kind pb.ConfChangeType) {
 			err := h.post(func() error {
-				return h.node.raft.ProposeConfChange(&pb.ConfChangeV2{
+				return h.core.node.raft.ProposeConfChange(&pb.ConfChangeV2{
 					Changes: []*pb.ConfChangeSingle{{Type: kind.Enum(), NodeId: &learner}}, Context: encodeVoters(testVoters(1)),
 				})
 			})
@@ -472,8 +472,8 @@ func TestHostLeadsAtOnceAfterAMembershipChange(t *testing.T) {
 			synctest.Wait()
 		}
 		change(pb.ConfChangeAddLearnerNode)
-		if len(h.node.membership.GetLearners()) != 1 {
-			t.Fatalf("members %v", h.node.membership)
+		if len(h.core.node.membership.GetLearners()) != 1 {
+			t.Fatalf("members %v", h.core.node.membership)
 		}
 		change(pb.ConfChangeRemoveNode)
 		if _, err := setConfig(t, h, "a", "1"); err != nil {
@@ -487,8 +487,8 @@ func TestHostLeadsAtOnceAfterAMembershipChange(t *testing.T) {
 			if took := time.Since(begin); took != 0 {
 				t.Errorf("leads after %v", took)
 			}
-			if got := configOf(h.Committed(), "a"); got != "1" || len(h.node.membership.GetLearners()) != 0 {
-				t.Errorf("config %q, members %v", got, h.node.membership)
+			if got := configOf(h.Committed(), "a"); got != "1" || len(h.core.node.membership.GetLearners()) != 0 {
+				t.Errorf("config %q, members %v", got, h.core.node.membership)
 			}
 			closeHost(t, h)
 		}

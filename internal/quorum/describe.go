@@ -16,7 +16,7 @@ func (h *Host) DescribeQuorum(ctx context.Context, req *kmsg.DescribeQuorumReque
 	if err != nil {
 		return nil, err
 	}
-	status := h.board.get()
+	status := h.core.Status()
 	// A request is about the one partition and nothing else, or none of it is answered.
 	about := len(req.Topics) == 1 && req.Topics[0].Topic == TopicName && len(req.Topics[0].Partitions) == 1 && req.Topics[0].Partitions[0].Partition == 0
 	for _, t := range req.Topics {
@@ -27,15 +27,15 @@ func (h *Host) DescribeQuorum(ctx context.Context, req *kmsg.DescribeQuorumReque
 			part.Partition = p.Partition
 			switch {
 			case !about:
-				part.ErrorCode = h.o.ErrorCode(ErrUnknownTopicOrPartition)
+				part.ErrorCode = h.core.o.ErrorCode(ErrUnknownTopicOrPartition)
 				part.ErrorMessage = message(req.Version, ErrUnknownTopicOrPartition)
 			case !status.Leading:
-				part.ErrorCode = h.o.ErrorCode(ErrNotLeaderOrFollower)
+				part.ErrorCode = h.core.o.ErrorCode(ErrNotLeaderOrFollower)
 				part.ErrorMessage = message(req.Version, ErrNotLeaderOrFollower)
 			default:
 				part.LeaderID, part.LeaderEpoch, part.HighWatermark = status.LeaderID, status.LeaderEpoch, status.HighWatermark
 				part.CurrentVoters = h.describeVoters(status, ends)
-				part.Observers = h.observers.list()
+				part.Observers = h.core.observers.list()
 				part.ErrorMessage = message(req.Version, nil)
 			}
 			topic.Partitions = append(topic.Partitions, part)
@@ -66,12 +66,12 @@ func (h *Host) voterEnds(ctx context.Context) (map[uint64]int64, error) {
 	found := make(chan map[uint64]int64, 1)
 	err := h.post(func() error {
 		ends := map[uint64]int64{}
-		h.node.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-			if end, ok := h.node.store.runs.offset(p.Match + 1); ok && p.Match > 0 {
+		h.core.node.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+			if end, ok := h.core.node.store.runs.offset(p.Match + 1); ok && p.Match > 0 {
 				ends[id] = end
 			}
 		})
-		ends[h.node.id] = h.node.store.runs.nextOffs
+		ends[h.core.node.id] = h.core.node.store.runs.nextOffs
 		found <- ends
 		return nil
 	})
@@ -100,7 +100,7 @@ func (h *Host) describeVoters(s *Status, ends map[uint64]int64) []kmsg.DescribeQ
 			r.LogEndOffset = end
 		}
 		if v.VoterID == s.LeaderID {
-			now := h.o.Now().UnixMilli()
+			now := h.core.o.Now().UnixMilli()
 			r.LastFetchTimestamp, r.LastCaughtUpTimestamp = now, now
 		}
 		out = append(out, r)

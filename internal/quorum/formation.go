@@ -60,17 +60,48 @@ func Formed(fsys vfs.FS, dir string) error {
 	return fsys.SyncDir(partitionDir(dir))
 }
 
-// formation is what one voter has heard of the others while a quorum is formed. The mesh's mu guards it.
-type formation struct {
-	self    func() Voter
-	ids     []int32 // of all voters, sorted
-	voters  map[int32]heardVoter
-	changed chan struct{} // holds a token when something new was heard
+// Formation is what one voter has heard of the others while a quorum is formed, and what it makes of that. It knows no
+// network; whoever drives it brings what others state and asks for a decision. One goroutine at a time may use it.
+type Formation struct {
+	self   func() Voter
+	ids    []int32 // of all voters, sorted
+	voters map[int32]heardVoter
 	// result is the set once it is agreed on: from then on this voter states it, whatever it hears.
 	result  []Voter
 	written bool  // result is on disk
 	refused error // the quorum is there already, without this disk
 }
+
+// Statement is what a controller says of itself with each request and answer of this quorum's own.
+type Statement struct {
+	Voters []byte // the voters it would form a quorum of, or has formed it of, empty if it does not know all
+	Formed bool   // Voters are on disk
+	Self   []byte
+}
+
+// NewFormation begins to form a quorum of the voters with these node ids, of which self is one.
+func NewFormation(self func() Voter, ids []int32) *Formation {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	return &Formation{self: self, ids: ids, voters: map[int32]heardVoter{}}
+}
+
+// Statement is what this voter says now.
+func (f *Formation) Statement() Statement {
+	return Statement{Voters: f.candidate(), Formed: f.written, Self: encodeVoters([]Voter{f.self()})}
+}
+
+// Decide returns the voters once they are agreed on: what Format is to write. Until then it says for whom it waits.
+// *EmptiedDiskError means that it is too late.
+func (f *Formation) Decide() (voters []Voter, waitsFor string, err error) {
+	if f.refused == nil {
+		f.result = f.agreed()
+	}
+	return f.result, f.waitsFor(), f.refused
+}
+
+// Wrote says that the agreed set is on disk: from now on this voter states it as formed.
+func (f *Formation) Wrote() { f.written = true }
 
 // heardVoter is what a voter said last.
 type heardVoter struct {
@@ -91,19 +122,21 @@ func members(voters []Voter) string {
 	return strings.Join(parts, " ")
 }
 
-func (f *formation) heard(from Identity, self, stated []byte, formed bool) {
+// Heard takes what a controller with that identity stated.
+func (f *Formation) Heard(from Identity, st Statement) {
+	stated, formed := st.Voters, st.Formed
 	if !slices.Contains(f.ids, from.NodeID) || from.NodeID == f.self().VoterID {
 		return
 	}
-	one, err := decodeVoters(self)
-	if err != nil || len(one) != 1 || one[0].VoterID != from.NodeID || one[0].VoterDirectoryID != from.DirectoryID {
+	one, ok := st.Who(from)
+	if !ok {
 		return
 	}
 	known := f.voters[from.NodeID]
 	if known.past[from.DirectoryID] {
 		return
 	}
-	next := heardVoter{voter: one[0], formed: formed, past: known.past}
+	next := heardVoter{voter: one, formed: formed, past: known.past}
 	if known.voter.VoterDirectoryID != from.DirectoryID && known.past != nil {
 		next.past = maps.Clone(known.past)
 		next.past[known.voter.VoterDirectoryID] = true
@@ -122,14 +155,10 @@ func (f *formation) heard(from Identity, self, stated []byte, formed bool) {
 	if formed && len(next.stated) > 0 && !slices.ContainsFunc(next.stated, func(v Voter) bool { return v.VoterID == me.VoterID && v.VoterDirectoryID == me.VoterDirectoryID }) {
 		f.refused = &EmptiedDiskError{Self: me, Voter: from.NodeID}
 	}
-	select {
-	case f.changed <- struct{}{}:
-	default:
-	}
 }
 
 // set is all voters, nil while one has not been heard of.
-func (f *formation) set() []Voter {
+func (f *Formation) set() []Voter {
 	var all []Voter
 	for _, id := range f.ids {
 		if id == f.self().VoterID {
@@ -144,7 +173,7 @@ func (f *formation) set() []Voter {
 }
 
 // candidate is what this voter states.
-func (f *formation) candidate() []byte {
+func (f *Formation) candidate() []byte {
 	if f.result != nil {
 		return encodeVoters(f.result)
 	}
@@ -155,7 +184,7 @@ func (f *formation) candidate() []byte {
 }
 
 // agreed is the set to write, nil while there is none.
-func (f *formation) agreed() []Voter {
+func (f *Formation) agreed() []Voter {
 	for _, h := range f.voters {
 		if h.formed && len(h.stated) > 0 {
 			return h.stated
@@ -174,7 +203,7 @@ func (f *formation) agreed() []Voter {
 }
 
 // waitsFor says for whom, in words.
-func (f *formation) waitsFor() string {
+func (f *Formation) waitsFor() string {
 	var parts []string
 	set := f.set()
 	for _, id := range f.ids {
@@ -205,9 +234,7 @@ func (e *EmptiedDiskError) Error() string {
 // Form waits until the listed voters, by node id, agree on who they are, and returns them: what Format is to write.
 // waiting is told for whom it waits, whenever that changes. *EmptiedDiskError means that it is too late.
 func (m *Mesh) Form(ctx context.Context, ids []int32, waiting func(string)) ([]Voter, error) {
-	ids = slices.Clone(ids)
-	slices.Sort(ids)
-	f := &formation{self: func() Voter { return m.self }, ids: ids, voters: map[int32]heardVoter{}, changed: make(chan struct{}, 1)}
+	f := NewFormation(func() Voter { return m.self }, ids)
 	m.mu.Lock()
 	m.formation = f
 	m.mu.Unlock()
@@ -224,10 +251,7 @@ func (m *Mesh) Form(ctx context.Context, ids []int32, waiting func(string)) ([]V
 	told := ""
 	for {
 		m.mu.Lock()
-		if f.refused == nil {
-			f.result = f.agreed()
-		}
-		result, refused, text := f.result, f.refused, f.waitsFor()
+		result, text, refused := f.Decide()
 		m.mu.Unlock()
 		switch {
 		case refused != nil:
@@ -240,7 +264,7 @@ func (m *Mesh) Form(ctx context.Context, ids []int32, waiting func(string)) ([]V
 			told = text
 		}
 		select {
-		case <-f.changed:
+		case <-m.heard:
 		case <-ctx.Done():
 			return nil, fmt.Errorf("the quorum is not formed: %s: %w", text, ctx.Err())
 		}
@@ -251,14 +275,14 @@ func (m *Mesh) Form(ctx context.Context, ids []int32, waiting func(string)) ([]V
 func (m *Mesh) Wrote() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.formation.written = true
+	m.formation.Wrote()
 }
 
 // formInterval is how often the other voters are asked while a quorum is formed.
 const formInterval = 50 * time.Millisecond
 
 // ask asks each of the other voters what it knows, again and again.
-func (m *Mesh) ask(ctx context.Context, f *formation) {
+func (m *Mesh) ask(ctx context.Context, f *Formation) {
 	conns := map[int32]*wire.Conn{}
 	defer func() {
 		for _, c := range conns {
@@ -292,7 +316,7 @@ func (m *Mesh) ask(ctx context.Context, f *formation) {
 	}
 }
 
-func (m *Mesh) askOne(ctx context.Context, f *formation, id int32, conns map[int32]*wire.Conn) error {
+func (m *Mesh) askOne(ctx context.Context, f *Formation, id int32, conns map[int32]*wire.Conn) error {
 	if conns[id] == nil {
 		c, err := m.dial(ctx, m.o.Addresses[id])
 		if err != nil {
@@ -314,6 +338,18 @@ func (m *Mesh) askOne(ctx context.Context, f *formation, id int32, conns map[int
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	f.heard(from, resp.Self, resp.Voters, resp.Formed)
+	m.hear(from, Statement{Voters: resp.Voters, Formed: resp.Formed, Self: resp.Self})
 	return nil
+}
+
+// hear takes what another controller stated; mu is held.
+func (m *Mesh) hear(from Identity, st Statement) {
+	if m.formation == nil {
+		return
+	}
+	m.formation.Heard(from, st)
+	select {
+	case m.heard <- struct{}{}:
+	default:
+	}
 }

@@ -9,22 +9,22 @@ import (
 )
 
 // formers are voters of a quorum that is being formed, each with what it has heard, and no network between them.
-func formers(ids ...int32) map[int32]*formation {
-	all := map[int32]*formation{}
+func formers(ids ...int32) map[int32]*Formation {
+	all := map[int32]*Formation{}
 	for _, id := range ids {
 		all[id] = former(testVoter(id), ids...)
 	}
 	return all
 }
 
-func former(self Voter, ids ...int32) *formation {
-	return &formation{self: func() Voter { return self }, ids: ids, voters: map[int32]heardVoter{}, changed: make(chan struct{}, 1)}
+func former(self Voter, ids ...int32) *Formation {
+	return NewFormation(func() Voter { return self }, ids)
 }
 
 // tell lets one hear what another states now.
-func tell(to, from *formation) {
+func tell(to, from *Formation) {
 	self := from.self()
-	to.heard(identityOf(self), encodeVoters([]Voter{self}), from.candidate(), from.written)
+	to.Heard(identityOf(self), from.Statement())
 }
 
 // A voter agrees to a set only when every other has stated the same whole one: each must have heard of all.
@@ -123,8 +123,8 @@ func TestFormationHearsOnlyItsVoters(t *testing.T) {
 	f := formers(1, 2, 3)
 	stranger := former(testVoter(4), 4)
 	tell(f[1], stranger)
-	f[1].heard(identityOf(testVoter(2)), encodeVoters(testVoters(3)), nil, false)
-	f[1].heard(identityOf(testVoter(2)), []byte{1, 2, 3}, nil, false)
+	f[1].Heard(identityOf(testVoter(2)), Statement{Self: encodeVoters(testVoters(3))})
+	f[1].Heard(identityOf(testVoter(2)), Statement{Self: []byte{1, 2, 3}})
 	if len(f[1].voters) != 0 {
 		t.Errorf("heard: %v", f[1].voters)
 	}
@@ -168,7 +168,7 @@ func TestFormationIsNotRefusedByWhoHasFormedNone(t *testing.T) {
 	for _, stated := range [][]byte{nil, encodeVoters(nil), {1, 2, 3}} {
 		f := formers(1, 2)[1]
 		two := testVoter(2)
-		f.heard(identityOf(two), encodeVoters([]Voter{two}), stated, true)
+		f.Heard(identityOf(two), Statement{Voters: stated, Formed: true, Self: encodeVoters([]Voter{two})})
 		if f.refused != nil || f.agreed() != nil {
 			t.Errorf("stated %x: refused %v, agreed on %q", stated, f.refused, members(f.agreed()))
 		}

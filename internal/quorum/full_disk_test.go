@@ -166,7 +166,7 @@ func TestFailedSnapshotPauses(t *testing.T) {
 		disk.Add(vfs.Rule{Kind: vfs.OpWrite, Name: partSuffix, Count: 1000})
 		learner := uint64(77)
 		err := h.post(func() error {
-			return h.node.raft.ProposeConfChange(&pb.ConfChangeV2{
+			return h.core.node.raft.ProposeConfChange(&pb.ConfChangeV2{
 				Changes: []*pb.ConfChangeSingle{{Type: pb.ConfChangeAddLearnerNode.Enum(), NodeId: &learner}}, Context: encodeVoters(testVoters(1)),
 			})
 		})
@@ -205,7 +205,7 @@ func TestNoSnapshotIsOfferedWithoutTheNewMember(t *testing.T) {
 		offered := func() (snapshot *pb.Snapshot, err error) {
 			synctest.Wait()
 			posted := h.post(func() error {
-				snapshot, err = h.node.store.Snapshot()
+				snapshot, err = h.core.node.store.Snapshot()
 				return nil
 			})
 			if posted != nil {

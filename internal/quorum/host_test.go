@@ -271,11 +271,11 @@ func TestM007_retention(t *testing.T) {
 	waitFor(t, h, func(s *Status) bool { return len(s.snapshots) > 0 })
 	snapshots := h.Status().snapshots
 	image := h.Committed()
-	view := h.node.store.log.View()
+	view := h.core.node.store.log.View()
 	start := view.LogStartOffset
 	view.Release()
 	swept := make(chan error, 1)
-	if err := h.post(func() error { swept <- h.keeper.sweep(time.Now().Add(2 * time.Minute)); return nil }); err != nil {
+	if err := h.post(func() error { swept <- h.core.keeper.sweep(time.Now().Add(2 * time.Minute)); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-swept; err != nil {
@@ -298,10 +298,10 @@ func TestM007_retention(t *testing.T) {
 	}
 	found := false
 	for _, id := range list {
-		found = found || id.EndOffset == h.node.store.state.base.EndOffset
+		found = found || id.EndOffset == h.core.node.store.state.base.EndOffset
 	}
 	if !found {
-		t.Errorf("log starts at %d, snapshots are %v", h.node.store.state.base.EndOffset, list)
+		t.Errorf("log starts at %d, snapshots are %v", h.core.node.store.state.base.EndOffset, list)
 	}
 	entries, _ := fs.ReadDir(testDir)
 	for _, e := range entries {
@@ -490,7 +490,7 @@ func TestM020_next_offset_is_where_records_land(t *testing.T) {
 		t.Fatalf("%d different offsets for 200 requests", len(at))
 	}
 	hw := h.Status().HighWatermark
-	err := h.node.store.batches(0, hw, 1<<20, func(b record.Batch) (bool, error) {
+	err := h.core.node.store.batches(0, hw, 1<<20, func(b record.Batch) (bool, error) {
 		recs, err := decodeRecords(b)
 		for i, rec := range recs {
 			if c, ok := rec.(*metadata.ConfigRecord); ok && c.ResourceType == metadata.ResourceTopic && at[b.BaseOffset()+int64(i)] != c.ResourceName {
@@ -726,7 +726,7 @@ func TestHostStopsWhenItsDirectoryIsGone(t *testing.T) {
 		if _, err := setConfig(t, h, "a", "1"); err != nil {
 			t.Fatal(err)
 		}
-		dir := partitionDir(h.o.Dir)
+		dir := partitionDir(h.core.o.Dir)
 		if err := mem.Rename(dir, dir+".gone"); err != nil {
 			t.Fatal(err)
 		}
@@ -789,7 +789,7 @@ func TestAtomicRecordsAreOneBatch(t *testing.T) {
 		if err := h.post(func() error {
 			defer close(done)
 			var out []built
-			out, err = h.machine.build(controller.Result{Records: records, Atomic: atomic}, time.Now())
+			out, err = h.core.machine.build(controller.Result{Records: records, Atomic: atomic}, time.Now())
 			batches = len(out)
 			return nil
 		}); err != nil {

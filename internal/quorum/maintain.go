@@ -59,13 +59,15 @@ func (e *DirectoryGoneError) Error() string {
 	return fmt.Sprintf("the metadata directory %s is gone while the node runs: put its volume back and start again", e.Dir)
 }
 
-// keeper takes snapshots and retires old ones. It belongs to the loop; only the writing of a snapshot happens beside it.
+// keeper takes snapshots and retires old ones. It belongs to the core; only the writing of a snapshot happens beside it.
 type keeper struct {
 	fs    vfs.FS
 	dir   string
 	store *storage
 	rules SnapshotRules
 	log   *slog.Logger
+	// beside runs the writing of a snapshot.
+	beside func(work func())
 
 	list []SnapshotID // those there are, oldest first
 	// head are the control records behind the newest snapshot's header: a log that was Kafka's with its voters in it
@@ -94,8 +96,8 @@ type retiredSnapshot struct {
 	due  time.Time
 }
 
-func newKeeper(fsys vfs.FS, dir string, store *storage, rules SnapshotRules, now time.Time, logger *slog.Logger) (*keeper, error) {
-	k := &keeper{fs: fsys, dir: dir, store: store, rules: rules, log: logger, since: now, finished: make(chan snapshotOutcome, 1)}
+func newKeeper(fsys vfs.FS, dir string, store *storage, rules SnapshotRules, now time.Time, beside func(work func()), logger *slog.Logger) (*keeper, error) {
+	k := &keeper{fs: fsys, dir: dir, store: store, rules: rules, beside: beside, log: logger, since: now, finished: make(chan snapshotOutcome, 1)}
 	return k, k.reload(now)
 }
 
@@ -180,19 +182,19 @@ func (k *keeper) due(now time.Time) bool {
 	return k.rules.BytesBetween > 0 && k.bytes >= k.rules.BytesBetween || k.rules.MaxInterval > 0 && now.Sub(k.since) >= k.rules.MaxInterval
 }
 
-// begin writes the image, which holds everything before place, beside the loop. The outcome comes by finished.
+// begin writes the image, which holds everything before place, beside the core. The outcome comes by finished.
 func (k *keeper) begin(img *metadata.Image, place position, membership *pb.ConfState, voters []Voter, now time.Time) {
 	k.running, k.bytes, k.since = true, 0, now
 	outcome := snapshotOutcome{place: place, membership: proto.Clone(membership).(*pb.ConfState), voters: voters, started: now}
 	head := k.headFor(voters)
-	go func() {
+	k.beside(func() {
 		values, err := img.Encoded()
 		if err == nil {
 			err = writeSnapshot(k.fs, k.dir, place.snapshotID(), place.Timestamp, slices.Values(values), head...)
 		}
 		outcome.err = err
 		k.finished <- outcome
-	}()
+	})
 }
 
 // wait lets a snapshot that is being written come to its end; it is not recorded any more.
@@ -292,44 +294,54 @@ func (k *keeper) look(now time.Time) error {
 }
 
 // keep does what is due of snapshots and retention.
-func (h *Host) keep(now time.Time) error {
-	if err := errors.Join(h.keeper.look(now), h.keeper.sweep(now)); err != nil {
+func (c *Core) keep(now time.Time) error {
+	if err := errors.Join(c.keeper.look(now), c.keeper.sweep(now)); err != nil {
 		return err
 	}
-	img := h.machine.controller.Image()
+	img := c.machine.controller.Image()
 	// The newest image is the committed one, and ends where the applied log does, when nothing is under way.
-	quiet := h.machine.replayed == h.node.applied.EndOffset && !img.InTransaction()
-	if quiet && h.keeper.due(now) && h.node.applied.EndOffset > h.node.store.state.snapshot.EndOffset {
-		h.keeper.begin(img, h.node.applied, h.node.membership, h.node.voters, now)
+	quiet := c.machine.replayed == c.node.applied.EndOffset && !img.InTransaction()
+	if quiet && c.keeper.due(now) && c.node.applied.EndOffset > c.node.store.state.snapshot.EndOffset {
+		c.keeper.begin(img, c.node.applied, c.node.membership, c.node.voters, now)
 	}
 	return nil
 }
 
 // snapshotFinished records a snapshot that was written, and retires those it makes superfluous.
-func (h *Host) snapshotFinished(s snapshotOutcome) error {
-	h.keeper.running = false
+func (c *Core) snapshotFinished(s snapshotOutcome) error {
+	c.keeper.running = false
 	if s.err != nil {
-		h.keeper.retry = h.o.Now().Add(snapshotRetry)
+		c.keeper.retry = c.o.Now().Add(snapshotRetry)
 		// The log is whole without it. If the disk is going, the next append says so, if it is gone, look does; if it is
 		// full, retention of others may free it before the next snapshot is due.
-		h.log.Error("metadata snapshot failed", "endOffset", s.place.EndOffset, "epoch", s.place.Term, "error", s.err)
+		c.log.Error("metadata snapshot failed", "endOffset", s.place.EndOffset, "epoch", s.place.Term, "error", s.err)
 		return nil
 	}
-	if newest := h.node.store.state.snapshot; s.place == newest {
+	if newest := c.node.store.state.snapshot; s.place == newest {
 		return nil
 	} else if s.place.EndOffset <= newest.EndOffset {
 		// The leader's snapshot came in between, and the log starts there.
-		return h.keeper.remove(s.place.snapshotID(), h.o.Now())
+		return c.keeper.remove(s.place.snapshotID(), c.o.Now())
 	}
-	if err := h.node.store.snapshotTaken(s.place, s.membership, s.voters); err != nil {
+	if err := c.node.store.snapshotTaken(s.place, s.membership, s.voters); err != nil {
 		return err
 	}
-	now := h.o.Now()
-	h.keeper.list = append(slices.Clone(h.keeper.list), s.place.snapshotID())
-	h.log.Info("metadata snapshot", "topic", TopicName, "partition", 0, "endOffset", s.place.EndOffset, "epoch", s.place.Term, "took", now.Sub(s.started))
-	if err := h.keeper.retain(now); err != nil {
+	now := c.o.Now()
+	c.keeper.list = append(slices.Clone(c.keeper.list), s.place.snapshotID())
+	c.log.Info("metadata snapshot", "topic", TopicName, "partition", 0, "endOffset", s.place.EndOffset, "epoch", s.place.Term, "took", now.Sub(s.started))
+	if err := c.keeper.retain(now); err != nil {
 		return err
 	}
-	h.board.update(func(st *Status) { st.snapshots = h.keeper.list })
+	c.board.update(func(st *Status) { st.snapshots = c.keeper.list })
 	return nil
+}
+
+// SnapshotWritten takes over a snapshot whose writing, which Options.Beside ran, has come to its end, if there is one.
+func (c *Core) SnapshotWritten() error {
+	select {
+	case s := <-c.keeper.finished:
+		return c.snapshotFinished(s)
+	default:
+		return nil
+	}
 }

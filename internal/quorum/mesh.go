@@ -59,13 +59,14 @@ type Mesh struct {
 	host   *Host // nil until it is there
 	peers  map[uint64]*peer
 	// downloads are snapshots that came in part.
-	downloads map[uint64]download
-	formation *formation // nil unless a quorum is being formed
+	downloads map[uint64]*Download
+	formation *Formation    // nil unless a quorum is being formed
+	heard     chan struct{} // holds a token when formation has heard something
 }
 
 // NewMesh makes a mesh that knows nobody yet.
 func NewMesh(o MeshOptions) *Mesh {
-	m := &Mesh{o: o, peers: map[uint64]*peer{}, downloads: map[uint64]download{}}
+	m := &Mesh{o: o, peers: map[uint64]*peer{}, downloads: map[uint64]*Download{}, heard: make(chan struct{}, 1)}
 	m.self = Voter{VoterID: o.Identity.NodeID, VoterDirectoryID: o.Identity.DirectoryID, KRaftVersionFeature: metadata.VersionRange{Min: 0, Max: 1}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
@@ -180,23 +181,30 @@ func (m *Mesh) Reach(ctx context.Context, v Voter) error {
 	return nil
 }
 
-// statement is what this node says of itself with each request and answer.
-type statement struct {
-	voters []byte
-	formed bool
-	self   []byte
-}
-
-// statement needs mu.
-func (m *Mesh) statement() statement {
-	s := statement{self: encodeVoters([]Voter{m.self})}
+// statement is what this node says of itself with each request and answer; mu is held.
+func (m *Mesh) statement() Statement {
 	switch {
 	case m.host != nil:
-		s.formed, s.voters = true, encodeVoters(m.host.board.get().Voters)
+		return m.host.core.Statement(m.self)
 	case m.formation != nil:
-		s.formed, s.voters = m.formation.written, m.formation.candidate()
+		return m.formation.Statement()
 	}
-	return s
+	return Statement{Self: encodeVoters([]Voter{m.self})}
+}
+
+// Statement is what a controller states that is one of a quorum, or is to become one; self is how it is reached.
+func (c *Core) Statement(self Voter) Statement {
+	return Statement{Voters: encodeVoters(c.board.get().Voters), Formed: true, Self: encodeVoters([]Voter{self})}
+}
+
+// Who is the controller that made the statement under that identity, with where it is reached; ok is false if it does not
+// say so.
+func (s Statement) Who(from Identity) (v Voter, ok bool) {
+	one, err := decodeVoters(s.Self)
+	if err != nil || len(one) != 1 || one[0].VoterID != from.NodeID || one[0].VoterDirectoryID != from.DirectoryID {
+		return Voter{}, false
+	}
+	return one[0], true
 }
 
 // request makes a request with those messages, which may be none.
@@ -207,7 +215,7 @@ func (m *Mesh) request(messages [][]byte) *wire.QuorumPeerRequest {
 	id := m.o.Identity
 	return &wire.QuorumPeerRequest{
 		ClusterID: id.ClusterID, NodeID: id.NodeID, DirectoryID: id.DirectoryID,
-		Voters: s.voters, Formed: s.formed, Self: s.self, Messages: messages,
+		Voters: s.Voters, Formed: s.Formed, Self: s.Self, Messages: messages,
 	}
 }
 
@@ -221,7 +229,7 @@ func (m *Mesh) Serve(ctx context.Context, req *wire.QuorumPeerRequest) *wire.Quo
 	id := m.o.Identity
 	resp := &wire.QuorumPeerResponse{
 		NewestVersion: req.MaxVersion(), ClusterID: id.ClusterID, NodeID: id.NodeID, DirectoryID: id.DirectoryID,
-		Voters: s.voters, Formed: s.formed, Self: s.self,
+		Voters: s.Voters, Formed: s.Formed, Self: s.Self,
 	}
 	if err != nil {
 		text := err.Error()
@@ -236,9 +244,7 @@ func (m *Mesh) take(ctx context.Context, req *wire.QuorumPeerRequest) error {
 		return ErrInconsistentClusterID
 	}
 	m.mu.Lock()
-	if m.formation != nil {
-		m.formation.heard(from, req.Self, req.Voters, req.Formed)
-	}
+	m.hear(from, Statement{Voters: req.Voters, Formed: req.Formed, Self: req.Self})
 	host := m.host
 	m.mu.Unlock()
 	switch {
@@ -251,8 +257,8 @@ func (m *Mesh) take(ctx context.Context, req *wire.QuorumPeerRequest) error {
 		m.o.Logger.Warn("controller refused", "cause", err)
 		return err
 	}
-	if one, err := decodeVoters(req.Self); err == nil && len(one) == 1 && one[0].VoterID == from.NodeID && one[0].VoterDirectoryID == from.DirectoryID {
-		if err := host.meet(ctx, one[0]); err != nil {
+	if one, ok := (Statement{Self: req.Self}).Who(from); ok {
+		if err := host.meet(ctx, one); err != nil {
 			return err
 		}
 	}
@@ -263,7 +269,7 @@ func (m *Mesh) take(ctx context.Context, req *wire.QuorumPeerRequest) error {
 			return fmt.Errorf("%w: %w", ErrInvalidRequest, err)
 		}
 		if message.GetType() == pb.MsgSnap {
-			if err := m.fetchSnapshot(ctx, from, req.Self, message); err != nil {
+			if err := m.fetchSnapshot(ctx, from, Statement{Self: req.Self}, message); err != nil {
 				m.o.Logger.Warn("snapshot of the metadata log not taken over", "from", from.NodeID, "cause", err)
 				return err
 			}

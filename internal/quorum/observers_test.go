@@ -413,7 +413,7 @@ func TestDescribeQuorum(t *testing.T) {
 		for i := range int32(maxObservers + 10) {
 			stranger := fetchRequest(17, 1, 0, 0)
 			stranger.ReplicaState.ID = 1000 + i
-			h.observers.note(stranger, 0, h.Status())
+			h.core.observers.note(stranger, 0, h.Status())
 		}
 		if p = describe(); len(p.Observers) != maxObservers {
 			t.Errorf("%d observers are listed", len(p.Observers))

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
+	"time"
 
 	"github.com/stelelog/stele/internal/log"
 	"github.com/stelelog/stele/internal/record"
@@ -67,6 +68,7 @@ type storageOptions struct {
 	dir       string // of the partition, inside the metadata directory
 	self      Identity
 	logConfig log.Config
+	now       func() time.Time // nil: time.Now
 	logger    *slog.Logger
 }
 
@@ -98,7 +100,7 @@ func openStorage(o storageOptions) (*storage, error) {
 	l, err := log.Open(log.Options{
 		FS: o.fs, Dir: o.dir, Topic: TopicName, Partition: 0, TopicID: TopicID, Config: o.logConfig,
 		// Every append is synced before the next thing happens, so what a snapshot holds is on disk.
-		RecoveryPoint: st.snapshot.EndOffset, LogStart: st.base.EndOffset, HighWatermark: -1, Logger: o.logger,
+		RecoveryPoint: st.snapshot.EndOffset, LogStart: st.base.EndOffset, HighWatermark: -1, Now: o.now, Logger: o.logger,
 	})
 	if err != nil {
 		return nil, err

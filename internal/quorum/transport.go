@@ -2,6 +2,8 @@ package quorum
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -22,11 +24,15 @@ type Transport interface {
 // Admit says whether a peer that showed this identity is a voter of this quorum: nil, or a *ForeignVoterError. One that
 // does not know any voter yet, because it is to become one, takes any of its cluster at its word: what it hears brings it
 // the membership, and it has no vote before. It may be called concurrently.
-func (h *Host) Admit(peer Identity) error {
-	if len(h.board.get().Voters) == 0 && peer.ClusterID == h.o.Identity.ClusterID {
+func (h *Host) Admit(peer Identity) error { return h.core.Admit(peer) }
+
+// Admit is Host.Admit.
+func (c *Core) Admit(peer Identity) error {
+	voters := c.board.get().Voters
+	if len(voters) == 0 && peer.ClusterID == c.o.Identity.ClusterID {
 		return nil
 	}
-	return admit(h.o.Identity.ClusterID, h.board.get().Voters, peer)
+	return admit(c.o.Identity.ClusterID, voters, peer)
 }
 
 // Receive takes messages from a peer with that identity. Those that are not from it, or not from a voter at all, are
@@ -36,79 +42,96 @@ func (h *Host) Receive(ctx context.Context, peer Identity, messages []*pb.Messag
 	if err := h.Admit(peer); err != nil {
 		return err
 	}
+	return h.postWithin(ctx, func() error { return h.core.Receive(peer, messages) })
+}
+
+// Receive takes messages from a peer that was admitted under that identity.
+func (c *Core) Receive(peer Identity, messages []*pb.Message) error {
 	from := RaftID(peer.NodeID, peer.DirectoryID)
-	return h.postWithin(ctx, func() error {
-		for _, m := range messages {
-			if m.GetFrom() != from || m.GetTo() != h.node.id {
-				// At the address of a voter whose disk was emptied there is another now, which the sender is told.
-				h.log.Debug("raft message with another sender or receiver than its connection's", "peer", peer.String(), "type", m.GetType().String())
-				continue
-			}
-			if err := h.node.step(m); err != nil {
-				return err
-			}
+	for _, m := range messages {
+		if m.GetFrom() != from || m.GetTo() != c.node.id {
+			// At the address of a voter whose disk was emptied there is another now, which the sender is told.
+			c.log.Debug("raft message with another sender or receiver than its connection's", "peer", peer.String(), "type", m.GetType().String())
+			continue
 		}
-		return nil
-	})
+		if err := c.node.step(m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Unreachable says that messages to that voter were lost.
 func (h *Host) Unreachable(v Voter) error {
 	return h.post(func() error {
-		h.node.raft.ReportUnreachable(raftIDOf(v))
+		h.core.Unreachable(v)
 		return nil
 	})
 }
 
+// Unreachable is Host.Unreachable.
+func (c *Core) Unreachable(v Voter) { c.node.raft.ReportUnreachable(raftIDOf(v)) }
+
 // SnapshotLost says that a snapshot did not reach that voter. Raft sends it nothing else until it hears that.
 func (h *Host) SnapshotLost(v Voter) error {
 	return h.post(func() error {
-		h.node.raft.ReportSnapshot(raftIDOf(v), raft.SnapshotFailure)
+		h.core.SnapshotLost(v)
 		return nil
 	})
 }
+
+// SnapshotLost is Host.SnapshotLost.
+func (c *Core) SnapshotLost(v Voter) { c.node.raft.ReportSnapshot(raftIDOf(v), raft.SnapshotFailure) }
 
 // SnapshotDelivered says that a snapshot has reached that voter. Raft goes on with what follows it then, also when the
 // voter's own word that it has taken it over is lost on the way back.
 func (h *Host) SnapshotDelivered(v Voter) error {
 	return h.post(func() error {
-		h.node.raft.ReportSnapshot(raftIDOf(v), raft.SnapshotFinish)
+		h.core.SnapshotDelivered(v)
 		return nil
 	})
+}
+
+// SnapshotDelivered is Host.SnapshotDelivered.
+func (c *Core) SnapshotDelivered(v Voter) {
+	c.node.raft.ReportSnapshot(raftIDOf(v), raft.SnapshotFinish)
 }
 
 // VoterGone says that a voter's process has ended: it closed its connection, and nobody listens at its address. If it
 // was the leader, it is forgotten, so that the others may elect another before its silence has lasted a whole election
 // timeout. Raft's rules are what they were: evidence that is wrong costs an election, no more.
 func (h *Host) VoterGone(v Voter) error {
-	return h.post(func() error {
-		if h.node.leader != raftIDOf(v) {
-			return nil
-		}
-		h.log.Info("the leader of the metadata log is gone", "leader", v.VoterID, "epoch", h.node.term, "cause", "it closed its connection and its listener refuses a new one")
-		h.canvass()
-		return h.node.forgetLeader()
-	})
+	return h.post(func() error { return h.core.VoterGone(v) })
+}
+
+// VoterGone is Host.VoterGone.
+func (c *Core) VoterGone(v Voter) error {
+	if c.node.leader != raftIDOf(v) {
+		return nil
+	}
+	c.log.Info("the leader of the metadata log is gone", "leader", v.VoterID, "epoch", c.node.term, "cause", "it closed its connection and its listener refuses a new one")
+	c.canvass()
+	return c.node.forgetLeader()
 }
 
 // send hands raft's messages to the transport, by receiver.
-func (h *Host) send(messages []*pb.Message) {
-	if h.o.Transport == nil {
+func (c *Core) send(messages []*pb.Message) {
+	if c.o.Transport == nil {
 		return
 	}
 	byVoter := map[uint64][]*pb.Message{}
 	for _, m := range messages {
 		byVoter[m.GetTo()] = append(byVoter[m.GetTo()], m)
 	}
-	for _, v := range h.node.voters {
+	for _, v := range c.node.voters {
 		if batch := byVoter[raftIDOf(v)]; len(batch) > 0 {
-			h.o.Transport.Send(v, batch)
+			c.o.Transport.Send(v, batch)
 			delete(byVoter, raftIDOf(v))
 		}
 	}
-	for id, batch := range byVoter {
-		if v, ok := h.met[id]; ok {
-			h.o.Transport.Send(v, batch)
+	for _, id := range slices.Sorted(maps.Keys(byVoter)) {
+		if v, ok := c.met[id]; ok {
+			c.o.Transport.Send(v, byVoter[id])
 		}
 	}
 }
@@ -118,13 +141,21 @@ const maxMet = 64
 
 // meet notes where a peer is that speaks to this controller before it knows the voters: it has to be answered.
 func (h *Host) meet(ctx context.Context, v Voter) error {
-	if len(h.board.get().Voters) > 0 {
+	if len(h.Status().Voters) > 0 {
 		return nil
 	}
 	return h.postWithin(ctx, func() error {
-		if _, known := h.met[raftIDOf(v)]; known || len(h.met) < maxMet {
-			h.met[raftIDOf(v)] = v
-		}
+		h.core.Meet(v)
 		return nil
 	})
+}
+
+// Meet says where a peer is that speaks to this controller, which has to answer it also before it knows the voters.
+func (c *Core) Meet(v Voter) {
+	if len(c.board.get().Voters) > 0 {
+		return
+	}
+	if _, known := c.met[raftIDOf(v)]; known || len(c.met) < maxMet {
+		c.met[raftIDOf(v)] = v
+	}
 }
