@@ -2,6 +2,7 @@ package node
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -9,8 +10,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // devCluster is a `stele dev` process and what it says.
@@ -21,9 +27,13 @@ type devCluster struct {
 	lines chan string
 }
 
-func startDev(t *testing.T, dir string, port int) *devCluster {
+func startDev(t *testing.T, dir string, port int, settings ...string) *devCluster {
 	t.Helper()
-	d := &devCluster{t: t, cmd: exec.Command(built(t), "dev", "--data-dir", dir, "--port", fmt.Sprint(port), "--set", "http.listen="), lines: make(chan string, 1000)}
+	args := []string{"dev", "--data-dir", dir, "--port", fmt.Sprint(port), "--set", "http.listen="}
+	for _, setting := range settings {
+		args = append(args, "--set", setting)
+	}
+	d := &devCluster{t: t, cmd: exec.Command(built(t), args...), lines: make(chan string, 1000)}
 	var err error
 	if d.in, err = d.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -142,5 +152,93 @@ func TestDevelopersCluster(t *testing.T) {
 	d.cmd.Process.Signal(os.Interrupt)
 	if err := d.cmd.Wait(); err != nil {
 		t.Errorf("interrupted: %v", err)
+	}
+}
+
+func TestB052_coordinators_through_a_rolling_restart(t *testing.T) {
+	// On three nodes that were never used, and again while each is restarted in turn, fifty groups find a coordinator that takes their member: who is named is the one before long.
+	t.Parallel()
+	d := startDev(t, filepath.Join(t.TempDir(), "dev"), freePorts(t), "group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=12")
+	line := d.until("nodes are ready")
+	_, bootstrap, _ := strings.Cut(line, "--bootstrap-server ")
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(strings.TrimSpace(bootstrap), ",")...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+
+	// join makes one group stable with a new member, and says how long that took from the moment a coordinator was named.
+	join := func(group string) (took time.Duration) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var named time.Time
+		member, pause := "", time.NewTicker(10*time.Millisecond)
+		defer pause.Stop()
+		for last := "nothing"; ; <-pause.C {
+			if ctx.Err() != nil {
+				t.Errorf("%s: no coordinator took its member: %s", group, last)
+				return 0
+			}
+			find := kmsg.NewPtrFindCoordinatorRequest()
+			find.CoordinatorKey, find.CoordinatorKeys = group, []string{group}
+			found, err := find.RequestWith(ctx, cl)
+			if err != nil || len(found.Coordinators) != 1 || found.Coordinators[0].ErrorCode != 0 {
+				last = fmt.Sprint("find: ", err, found)
+				continue
+			}
+			if named.IsZero() {
+				named = time.Now()
+			}
+			coordinator := cl.Broker(int(found.Coordinators[0].NodeID))
+			joined, err := joinRequest(wish{group: group, member: member}).RequestWith(ctx, coordinator)
+			if err != nil {
+				last = fmt.Sprint("join: ", err)
+				continue
+			}
+			if joined.ErrorCode == 79 {
+				member = joined.MemberID
+				continue
+			}
+			if joined.ErrorCode != 0 {
+				last = fmt.Sprintf("join: error %d of node %d", joined.ErrorCode, found.Coordinators[0].NodeID)
+				continue
+			}
+			leave := kmsg.NewPtrLeaveGroupRequest()
+			leave.Group, leave.MemberID = group, joined.MemberID
+			leave.Members = []kmsg.LeaveGroupRequestMember{{MemberID: joined.MemberID}}
+			if _, err := coordinator.Request(ctx, leave); err != nil {
+				last = fmt.Sprint("leave: ", err)
+				continue
+			}
+			return time.Since(named)
+		}
+	}
+	round := func(when string) {
+		t.Helper()
+		var longest atomic.Int64
+		var all sync.WaitGroup
+		for worker := range 5 {
+			all.Go(func() {
+				for i := worker; i < 50; i += 5 {
+					took := join(fmt.Sprintf("fresh-%d", i))
+					for old := longest.Load(); int64(took) > old && !longest.CompareAndSwap(old, int64(took)); old = longest.Load() {
+					}
+				}
+			})
+		}
+		all.Wait()
+		t.Logf("%s: up to %v", when, time.Duration(longest.Load()))
+		if took := time.Duration(longest.Load()); took > patience {
+			t.Errorf("%s: a group had to wait %v", when, took)
+		}
+	}
+	round("never used")
+	for id := 1; id <= 3; id++ {
+		d.tell(fmt.Sprint("stop ", id))
+		d.until(fmt.Sprintf("node %d: stopped", id))
+		round(fmt.Sprint("without node ", id))
+		d.tell(fmt.Sprint("start ", id))
+		d.until(fmt.Sprintf("node %d: started", id))
+		round(fmt.Sprint("with node ", id, " again"))
 	}
 }
