@@ -17,8 +17,8 @@ import (
 	"github.com/stelelog/stele/test/reference"
 )
 
-// newTrio starts three nodes that form one cluster.
-func newTrio(t *testing.T, ctx context.Context) (nodes []*stele, bootstrap string) {
+// newTrio starts three nodes that form one cluster, named trio; adapt may add to the settings of each.
+func newTrio(t *testing.T, ctx context.Context, adapt ...func(i int, n *stele)) (nodes []*stele, bootstrap string) {
 	t.Helper()
 	var voters, addrs []string
 	for id := 1; id <= 3; id++ {
@@ -33,6 +33,9 @@ func newTrio(t *testing.T, ctx context.Context) (nodes []*stele, bootstrap strin
 	for i, n := range nodes {
 		n.settings = []string{fmt.Sprintf("node.id=%d", i+1), "cluster.id=trio", "controller.quorum.voters=" + strings.Join(voters, ","),
 			"offsets.topic.replication.factor=3", "offsets.topic.num.partitions=3", "min.insync.replicas=2", "group.initial.rebalance.delay.ms=0"}
+		for _, f := range adapt {
+			f(i, n)
+		}
 		starting.Go(func() { errs[i] = n.Start(ctx) })
 		t.Cleanup(n.Kill)
 	}

@@ -16,6 +16,7 @@
 # STELE_REFERENCE_POM         another pom.xml, for a class path of other programs of the same release
 # STELE_REFERENCE_CACHE       where the jars go (default ~/.cache/stele-reference)
 # STELE_REFERENCE_CLUSTER_ID  the cluster id that format uses (default: a random one)
+# STELE_REFERENCE_FORMAT      more arguments of format's StorageTool, such as --feature group.version=0
 # STELE_REFERENCE_SERVER_JVM  JVM flags of serve (default: small, quick to start); a benchmark sets its own
 # STELE_REFERENCE_TOOL_JVM    JVM flags of tools
 set -euo pipefail
@@ -126,7 +127,7 @@ format)
 	cp=$(classpath)
 	# shellcheck disable=SC2046,SC2086
 	exec java $tool_jvm $(logged warn) -cp "$cp" kafka.tools.StorageTool format \
-		-t "${STELE_REFERENCE_CLUSTER_ID:-$(cluster_id)}" -c "$dir/server.properties"
+		-t "${STELE_REFERENCE_CLUSTER_ID:-$(cluster_id)}" -c "$dir/server.properties" ${STELE_REFERENCE_FORMAT:-}
 	;;
 serve)
 	[ $# -eq 3 ] || die "usage: kafka.sh serve DIR PORT CPORT"

@@ -65,6 +65,24 @@ func ClassPath(ctx context.Context) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
+// ToolClass is the main class of a tool: a name without dots is looked up in Kafka's tools, as kafka.sh does.
+func ToolClass(name string) string {
+	const tools = "org.apache.kafka.tools."
+	switch {
+	case strings.Contains(name, "."):
+		return name
+	case name == "StorageTool":
+		return "kafka.tools." + name
+	case name == "ConsoleConsumer", name == "ConsoleShareConsumer":
+		return tools + "consumer." + name
+	case name == "ConsumerGroupCommand", name == "ShareGroupCommand":
+		return tools + "consumer.group." + name
+	case name == "ReassignPartitionsCommand":
+		return tools + "reassign." + name
+	}
+	return tools + name
+}
+
 // FreePort returns a TCP port on 127.0.0.1 that nothing listened on a moment ago.
 func FreePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -81,6 +99,8 @@ type Node struct {
 	Port           int    // clients
 	ControllerPort int    // controllers
 
+	FormatArgs []string // of StorageTool format, on top of cluster id and settings
+
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended; err is set before
 	err  error
@@ -89,27 +109,41 @@ type Node struct {
 // NewNode formats a node in dir, on free ports, with settings of the form name=value on top of kafka.sh's.
 // The cluster id may be empty: then it is random.
 func NewNode(ctx context.Context, dir, clusterID string, settings ...string) (*Node, error) {
+	n, err := Reserve(dir)
+	if err != nil {
+		return nil, err
+	}
+	return n, n.Format(ctx, clusterID, settings...)
+}
+
+// Reserve is a node in dir on free ports, which Format makes ready to start.
+func Reserve(dir string) (*Node, error) {
 	n := &Node{Dir: dir}
 	var err error
 	if n.Port, err = FreePort(); err != nil {
 		return nil, err
 	}
-	if n.ControllerPort, err = FreePort(); err != nil {
-		return nil, err
-	}
+	n.ControllerPort, err = FreePort()
+	return n, err
+}
+
+// Format writes the node's settings, name=value on top of kafka.sh's, and formats its directory. The cluster id may be
+// empty: then it is random.
+func (n *Node) Format(ctx context.Context, clusterID string, settings ...string) error {
 	script, err := Script()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	args := append([]string{"format", dir, strconv.Itoa(n.Port), strconv.Itoa(n.ControllerPort)}, settings...)
+	args := append([]string{"format", n.Dir, strconv.Itoa(n.Port), strconv.Itoa(n.ControllerPort)}, settings...)
 	cmd := exec.CommandContext(ctx, script, args...)
+	cmd.Env = append(os.Environ(), "STELE_REFERENCE_FORMAT="+strings.Join(n.FormatArgs, " "))
 	if clusterID != "" {
-		cmd.Env = append(os.Environ(), "STELE_REFERENCE_CLUSTER_ID="+clusterID)
+		cmd.Env = append(cmd.Env, "STELE_REFERENCE_CLUSTER_ID="+clusterID)
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("format: %w\n%s", err, out)
+		return fmt.Errorf("format: %w\n%s", err, out)
 	}
-	return n, nil
+	return nil
 }
 
 // Addr is where clients connect.
