@@ -96,6 +96,7 @@ func New(opts Options) *Broker {
 	b.life = newLifecycle(&b.opts)
 	b.life.do = b.channel.Do
 	b.life.applied = func() int64 { return b.image.Load().Offset() }
+	b.life.image = b.image.Load
 	b.producers.allocate = b.allocateProducerIDs
 	b.places = newAssignments(opts.NodeID, opts.Logger)
 	b.places.do, b.places.epoch = b.channel.Do, b.Epoch

@@ -311,6 +311,31 @@ func TestBrokerFollowsEpochsAndSaysWhyItIsRefused(t *testing.T) {
 	}
 }
 
+// A broker that is refused because it does not serve a feature at its finalized level says which, and gets in when the
+// feature is lowered.
+func TestUnservedFeatureIsNamed(t *testing.T) {
+	t.Parallel()
+	f := newFakeController(t)
+	f.change(func() { f.registerCode = 35 })
+	f.append(true, version(), &metadata.FeatureLevelRecord{Name: "share.version", FeatureLevel: 2})
+	b, p := startBroker(t, f)
+	p.until(t, "share.version is finalized", func(image *metadata.Image) bool { return image.Feature("share.version") == 2 })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for !strings.Contains(b.Refused(), "share.version 2") {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("refused for %q", b.Refused())
+		case <-time.After(time.Millisecond):
+		}
+	}
+	f.change(func() { f.registerCode = 0 })
+	f.append(true, &metadata.FeatureLevelRecord{Name: "share.version"}, unfenced())
+	if err := b.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A record that does not fit the image ends the process: going on would show clients
 // another cluster than the controller's.
 func TestRecordThatDoesNotFitIsFatal(t *testing.T) {

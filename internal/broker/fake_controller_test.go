@@ -29,6 +29,7 @@ type fakeController struct {
 	snapshotID    [2]int64 // end offset, epoch
 	diverge       *kmsg.FetchResponseTopicPartitionDivergingEpoch
 	notController int   // answers NOT_CONTROLLER to so many registrations
+	registerCode  int16 // what registrations are answered
 	heartbeatCode int16 // what heartbeats are answered
 	wantShutdown  bool
 	registrations int
@@ -176,6 +177,10 @@ func (f *fakeController) register(req *kmsg.BrokerRegistrationRequest) kmsg.Resp
 	if f.notController > 0 {
 		f.notController--
 		resp.ErrorCode = 41
+		return resp
+	}
+	if f.registerCode != 0 {
+		resp.ErrorCode = f.registerCode
 		return resp
 	}
 	resp.BrokerEpoch = 77

@@ -2,12 +2,18 @@ package broker
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stelelog/stele/internal/metadata"
 )
 
 // State is where a broker is in its life, with Kafka's numbers.
@@ -53,6 +59,7 @@ type lifecycle struct {
 	opts    *Options
 	do      func(ctx context.Context, req kmsg.Request) (kmsg.Response, error)
 	applied func() int64 // last metadata offset applied to the image; -1 before the first
+	image   func() *metadata.Image
 	logger  *slog.Logger
 
 	state    atomic.Int32
@@ -167,6 +174,9 @@ func (l *lifecycle) register(ctx context.Context) bool {
 				return true
 			}
 			err = kerr.ErrorForCode(answer.ErrorCode)
+			if unserved := l.unserved(); errors.Is(err, kerr.UnsupportedVersion) && len(unserved) > 0 {
+				err = fmt.Errorf("the cluster has finalized %s: lower that there (kafka-features.sh downgrade), or run a release that serves it", strings.Join(unserved, ", "))
+			}
 		}
 		if ctx.Err() != nil {
 			return false
@@ -182,6 +192,19 @@ func (l *lifecycle) register(ctx context.Context) bool {
 		case <-time.After(registerInterval):
 		}
 	}
+}
+
+// unserved names the features that the cluster has finalized at levels which this broker does not serve, as far as its
+// image tells.
+func (l *lifecycle) unserved() []string {
+	var all []string
+	for name, level := range l.image().Features().All() {
+		i := slices.IndexFunc(l.opts.Features, func(f FeatureRange) bool { return f.Name == name && f.Min <= level && level <= f.Max })
+		if i < 0 {
+			all = append(all, fmt.Sprintf("%s %d", name, level))
+		}
+	}
+	return all
 }
 
 // heartbeat sends one request and says how long to wait for the next.
