@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -455,22 +456,62 @@ func (p *Partition) asFollower(q FollowQuery, cut bool, f func() error) (FollowS
 // history is then not the other's, and both ends are in the error.
 func (p *Partition) storeFollowed(q FollowQuery, records []byte) error {
 	_, err := p.log.AppendAsFollower(records, q.CurrentLeaderEpoch)
-	var unexpected *log.UnexpectedOffsetError
-	if !errors.As(err, &unexpected) {
-		return err
-	}
-	pos := p.Positions()
-	first := record.Batch(records)
-	if pos.LogStart == pos.End && first.BaseOffset() < pos.End && first.LastOffset() >= pos.End {
-		// An empty log that begins inside of the leader's first batch takes the whole of it.
-		if err := p.log.TruncateFullyAndStartAt(first.BaseOffset(), "the leader's first batch begins earlier"); err != nil {
-			return err
+	var offset *log.UnexpectedOffsetError
+	var epoch *log.UnexpectedEpochError
+	switch {
+	case errors.As(err, &epoch):
+	case errors.As(err, &offset):
+		pos := p.Positions()
+		first := record.Batch(records)
+		if pos.LogStart == pos.End && first.BaseOffset() < pos.End && first.LastOffset() >= pos.End {
+			// An empty log that begins inside of the leader's first batch takes the whole of it.
+			if err := p.log.TruncateFullyAndStartAt(first.BaseOffset(), "the leader's first batch begins earlier"); err != nil {
+				return err
+			}
+			if _, err = p.log.AppendAsFollower(records, q.CurrentLeaderEpoch); err == nil {
+				return nil
+			}
 		}
-		_, err = p.log.AppendAsFollower(records, q.CurrentLeaderEpoch)
+	default:
 		return err
 	}
-	return fmt.Errorf("asked from offset %d in leader epoch %d, last epoch %d, the leader sent a batch of offsets %d to %d, epoch %d: %w",
-		q.FetchOffset, q.CurrentLeaderEpoch, q.LastFetchedEpoch, first.BaseOffset(), first.LastOffset(), first.PartitionLeaderEpoch(), err)
+	return fmt.Errorf("asked from offset %d in leader epoch %d, last epoch %d, the leader sent %s; this log has %s: %w",
+		q.FetchOffset, q.CurrentLeaderEpoch, q.LastFetchedEpoch, describeSent(records), p.describeLog(), err)
+}
+
+// evidenceBatches is how many batches and epochs a line about differing logs names.
+const evidenceBatches = 8
+
+// describeSent lists the batches that a leader sent, by offsets and epoch.
+func describeSent(records []byte) string {
+	var all []string
+	more := 0
+	for b, err := range record.Batches(records) {
+		if err != nil {
+			break
+		}
+		if len(all) == evidenceBatches {
+			more++
+			continue
+		}
+		all = append(all, fmt.Sprintf("%d-%d epoch %d", b.BaseOffset(), b.LastOffset(), b.PartitionLeaderEpoch()))
+	}
+	if more > 0 {
+		all = append(all, fmt.Sprintf("and %d batches more", more))
+	}
+	return "[" + strings.Join(all, ", ") + "]"
+}
+
+// describeLog says where the log stands, and the latest of its epochs with the offsets at which they begin.
+func (p *Partition) describeLog() string {
+	v := p.log.View()
+	defer v.Release()
+	entries := v.Epochs.Entries()
+	var epochs []string
+	for _, e := range entries[max(0, len(entries)-evidenceBatches):] {
+		epochs = append(epochs, fmt.Sprintf("%d:%d", e.Epoch, e.StartOffset))
+	}
+	return fmt.Sprintf("log start %d, high watermark %d, end offset %d, epochs {%s}", v.LogStartOffset, v.HighWatermark, v.EndOffset, strings.Join(epochs, ", "))
 }
 
 // appendFollowed appends what the leader sent, then takes over its high watermark, then its log start.

@@ -347,7 +347,7 @@ func TestFollowerRefusesWhatCannotBe(t *testing.T) {
 		if p.f.m.Stats().Failed != 1 {
 			t.Errorf("%d partitions have failed", p.f.m.Stats().Failed)
 		}
-		for _, said := range []string{"following failed", "asked from offset 3", "offsets 1 to 2"} {
+		for _, said := range []string{"following failed", "asked from offset 3", "1-2 epoch 0"} {
 			if !strings.Contains(p.f.logs.String(), said) {
 				t.Errorf("not said: %q\n%s", said, p.f.logs)
 			}
