@@ -1,6 +1,7 @@
 # Stele's targets. Each is what CI runs; `make` alone lists them.
 GO      ?= go
 SEEDS   ?= 600
+ROUNDS  ?= 8
 MINUTES ?= 3
 FILES   := $(shell git ls-files '*.go' 2>/dev/null)
 
@@ -36,8 +37,9 @@ interop: ## other people's clients and Apache Kafka's own tools against a runnin
 differential: ## the same requests to Apache Kafka and to a node, answers compared; TURN=n as CI does
 	test/differential/run.sh
 
-sim: ## the simulators; SEEDS=n for more seeds
+sim: ## the simulators, and several brokers; SEEDS=n, ROUNDS=n for more
 	SEEDS=$(SEEDS) $(GO) test ./test/sim -count=1
+	ROUNDS=$(ROUNDS) $(GO) test ./test/replication -count=1 -timeout 60m
 	SEEDS=$(SEEDS) $(GO) test ./test/sim/storage -count=1 -v -run 'TestStorageSim|TestPowerLoss'
 
 chaos: ## kill -9 loops and full disks on real processes; needs root; MINUTES=n for all of it

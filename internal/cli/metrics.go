@@ -94,6 +94,8 @@ var (
 	metricAtMinISR       = nodeMetrics.Gauge("stele_at_min_isr_partitions", "Partitions led here that may lose no replica more.", "kafka.server:type=ReplicaManager,name=AtMinIsrPartitionCount")
 	metricISRChanges     = nodeMetrics.Counter("stele_isr_changes_total", "Committed changes of in-sync sets that this broker leads.", "kafka.server:type=ReplicaManager,name=IsrShrinksPerSec and IsrExpandsPerSec")
 	metricRoles          = nodeMetrics.Counter("stele_leader_changes_total", "Changes of a partition's leader or leader epoch, by the role that this broker has after it.", "kafka.controller:type=ControllerStats,name=LeaderElectionRateAndTimeMs")
+	metricUnclean        = nodeMetrics.Counter("stele_unclean_elections_total", "How often this broker came to lead a partition without being known to have all that was acknowledged.", "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec")
+	metricCut            = nodeMetrics.Counter("stele_truncated_offsets_total", "Offsets that followers here have cut because their leader's log has others: above the high watermark (uncommitted), where only acks=1 or 0 had acknowledged anything, and below it (committed), after an unclean election or the loss of a disk.", "")
 	metricLogEvents      = nodeMetrics.Counter("stele_log_events_total", "Truncations, moves of log start, recoveries and other events of logs.", "")
 	metricRefused        = nodeMetrics.Counter("stele_epochs_refused_total", "Requests whose leader epoch was older (fenced) or newer (unknown) than the one here.", "")
 	metricProduceTimeout = nodeMetrics.Counter("stele_produce_timeouts_total", "Partitions of Produce requests that were not acknowledged in time.", "kafka.server:type=DelayedOperationExpirationMetrics,name=ExpiresPerSec")
@@ -163,6 +165,9 @@ func (n *node) collect(s telemetry.Sink) {
 	}
 	s.Value(metricISRChanges, float64(counts.ISRShrinks), "change", "shrink")
 	s.Value(metricISRChanges, float64(counts.ISRExpands), "change", "expand")
+	s.Value(metricUnclean, float64(counts.UncleanElections))
+	s.Value(metricCut, float64(counts.CutUncommitted), "part", "uncommitted")
+	s.Value(metricCut, float64(counts.CutCommitted), "part", "committed")
 	s.Value(metricProduceTimeout, float64(counts.ProduceTimeouts))
 	s.Value(metricRefused, float64(counts.EpochsFenced), "why", "fenced")
 	s.Value(metricRefused, float64(counts.EpochsUnknown), "why", "unknown")

@@ -123,7 +123,7 @@ func SupportedFeatures() []Feature {
 }
 
 var features = []Feature{
-	{FeatureELR, 0, 0, 0},
+	{FeatureELR, 0, 1, 0},
 	{FeatureGroup, 0, 0, 0},
 	{FeatureKRaftVersion, 0, 1, 0},
 	{FeatureMetadataVersion, int16(LevelMin), int16(LevelLatest), int16(LevelLatest)},

@@ -227,7 +227,11 @@ func (m *Manager) takeRole(a assignment, now time.Time, tell *storm) {
 			_ = p.failedIO(err)
 			m.lost(p.topicID, p.id)
 		case changed:
-			tell.roleChange(was, is, p.Positions().End, "metadata")
+			pos := p.Positions()
+			if l.Recovering && (was.Kind != RoleLeader || was.LeaderEpoch < l.LeaderEpoch) {
+				tell.uncleanElection(is, pos)
+			}
+			tell.roleChange(was, is, pos.End, "metadata")
 			m.tellISR(was, is, "metadata")
 		}
 		return

@@ -21,6 +21,8 @@ type Events struct {
 	timedOut atomic.Int64
 	fenced   atomic.Int64
 	unknown  atomic.Int64
+	unclean  atomic.Int64
+	cut      [2]atomic.Int64 // above and below the high watermark
 	logs     [log.EventHeldByFuture + 1]atomic.Int64
 }
 
@@ -34,6 +36,12 @@ type Counts struct {
 	ProduceTimeouts int64
 	// EpochsFenced and EpochsUnknown count the answers that a request's leader epoch is older, or newer, than the one here.
 	EpochsFenced, EpochsUnknown int64
+	// UncleanElections counts how often this broker came to lead a partition without being known to have all that was
+	// acknowledged.
+	UncleanElections int64
+	// CutUncommitted and CutCommitted count the offsets that followers here have cut because the leader's log has others:
+	// above the high watermark, where only acks=1 or 0 had acknowledged anything, and below it.
+	CutUncommitted, CutCommitted int64
 	// LogEvents counts truncations, moves of log start, recoveries and other events of logs.
 	LogEvents map[log.EventKind]int64
 }
@@ -42,7 +50,8 @@ type Counts struct {
 func (e *Events) Counts() Counts {
 	c := Counts{RoleChanges: map[RoleKind]int64{}, LogEvents: map[log.EventKind]int64{},
 		ISRShrinks: e.shrinks.Load(), ISRExpands: e.expands.Load(), ProduceTimeouts: e.timedOut.Load(),
-		EpochsFenced: e.fenced.Load(), EpochsUnknown: e.unknown.Load()}
+		EpochsFenced: e.fenced.Load(), EpochsUnknown: e.unknown.Load(), UncleanElections: e.unclean.Load(),
+		CutUncommitted: e.cut[0].Load(), CutCommitted: e.cut[1].Load()}
 	for k := range e.roles {
 		c.RoleChanges[RoleKind(k)] = e.roles[k].Load()
 	}
@@ -68,6 +77,21 @@ func (e *Events) isrChanged(shrink bool) {
 	}
 }
 func (e *Events) produceTimedOut() { e.timedOut.Add(1) }
+
+// offsetsCut counts what a cut from end to offset to takes.
+func (e *Events) offsetsCut(pos Positions, to int64) {
+	e.cut[0].Add(max(0, pos.End-max(to, pos.HighWatermark)))
+	e.cut[1].Add(max(0, pos.HighWatermark-to))
+}
+
+// uncleanElection tells and counts that this broker leads without being known to have all that was acknowledged. What was
+// lost shows where the others cut their logs.
+func (s *storm) uncleanElection(is *Role, pos Positions) {
+	s.events.unclean.Add(1)
+	s.logger.Warn("unclean leader election: records that this replica does not have are lost", "topic", is.Topic, "partition", is.Partition,
+		"leaderEpoch", is.LeaderEpoch, "partitionEpoch", is.PartitionEpoch, "highWatermark", pos.HighWatermark, "endOffset", pos.End,
+		"isr", is.ISR, "replicas", is.Replicas, "cause", "no replica that was in sync is there")
+}
 
 // applyLines is how many changes of one Apply are each told in full at info, fullLines how many requests in one second
 // are; of a storm of more the rest is told at debug, and summed up in one line.

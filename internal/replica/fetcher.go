@@ -559,6 +559,7 @@ func (p *Partition) tellCut(q FollowQuery, pos Positions, to int64, leader Offse
 	if to >= pos.End {
 		return
 	}
+	p.m.events.offsetsCut(pos, to)
 	line := []any{"topic", p.topic, "partition", p.id, "leader", p.Role().Leader, "leaderEpoch", q.CurrentLeaderEpoch, "from", pos.End, "to", to,
 		"highWatermark", pos.HighWatermark, "lastEpoch", q.LastFetchedEpoch, "leadersEpoch", leader.Epoch, "leadersEndOffset", leader.Offset,
 		"cause", "the leader's history differs"}
@@ -576,6 +577,7 @@ func (p *Partition) takeRange(q FollowQuery, latest, earliest int64) (FollowStep
 		pos := p.Positions()
 		switch step, to := OutOfRange(pos.End, latest, earliest); step {
 		case RangeTruncate:
+			p.m.events.offsetsCut(pos, to)
 			p.m.o.Logger.Warn("the leader's log ends before this one: truncating", "topic", p.topic, "partition", p.id, "from", pos.End, "to", to,
 				"highWatermark", pos.HighWatermark, "leaderEpoch", q.CurrentLeaderEpoch, "cause", "unclean election")
 			return p.log.TruncateTo(to, "the leader's log ends earlier")

@@ -187,7 +187,7 @@ var Accepted = []Difference{
 		func(f Finding) bool {
 			return f.Key == 19 && f.kafkaInt("ErrorCode") == 0 && f.steleInt("ErrorCode") == 17
 		}},
-	{"eligible-leaders", "min.insync.replicas with eligible leader replicas, which Kafka turns on in a new cluster: a cluster-wide value, and none for single brokers", "not served yet", always,
+	{"eligible-leaders", "min.insync.replicas with eligible leader replicas, which Kafka turns on in a new cluster: a cluster-wide value, and none for single brokers", "served, and off in a new cluster", always,
 		func(f Finding) bool {
 			switch f.Key {
 			case 19, 32:
@@ -254,7 +254,7 @@ const (
 // NodeKeys are the APIs that one node serves, without coordinators of transactions, security, the newer group protocols and share groups.
 var NodeKeys = []int16{0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 27, 32, 33, 35, 37, 42, 44, 47, 48, 49, 55, 57, 60, 61, 74, 75}
 
-var unservedFeatures = []string{"transaction.version", "group.version", "share.version", "streams.version", "eligible.leader.replicas.version"}
+var unservedFeatures = []string{"transaction.version", "group.version", "share.version", "streams.version"}
 
 var ownSettings = []string{"listeners", "advertised.listeners", "log.dirs", "log.dir", "controller.quorum.voters", "controller.quorum.bootstrap.servers", "node.id", "broker.id"}
 

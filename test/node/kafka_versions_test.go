@@ -24,7 +24,7 @@ var notYet = map[int16]string{
 // featuresNotYet likewise.
 var featuresNotYet = map[string]string{
 	"transaction.version": "transactions", "group.version": "the consumer protocol", "share.version": "share groups",
-	"streams.version": "streams groups", "eligible.leader.replicas.version": "several nodes",
+	"streams.version": "streams groups",
 }
 
 // recordedVersions is what Apache Kafka answered to ApiVersions.
