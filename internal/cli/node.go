@@ -142,7 +142,7 @@ func (n *node) listen() error {
 		n.brokerAPI = server.NewBrokerAPI()
 		opts.Handlers = append(opts.Handlers, n.brokerAPI.Handlers()...)
 		for _, l := range n.config.ClientListeners() {
-			opts.Listeners = append(opts.Listeners, server.Listener{Name: l.Name, Address: l.Address(), Scope: wire.ScopeBroker})
+			opts.Listeners = append(opts.Listeners, n.listener(l, wire.ScopeBroker))
 		}
 		n.onUnwind(n.brokerAPI.Close)
 	}
@@ -156,7 +156,7 @@ func (n *node) listen() error {
 		n.onUnwind(n.controllerAPI.Close)
 		opts.Handlers = append(opts.Handlers, n.controllerAPI.Handlers()...)
 		for _, l := range n.config.ControllerListeners() {
-			opts.Listeners = append(opts.Listeners, server.Listener{Name: l.Name, Address: l.Address(), Scope: wire.ScopeController})
+			opts.Listeners = append(opts.Listeners, n.listener(l, wire.ScopeController))
 		}
 	}
 	n.server = server.New(opts)
@@ -174,6 +174,11 @@ func (n *node) listen() error {
 		}
 	})
 	return nil
+}
+
+func (n *node) listener(l config.Listener, scope wire.Scope) server.Listener {
+	protocol, err := n.config.SecurityProtocol(l.Name)
+	return server.Listener{Name: l.Name, Address: l.Address(), Scope: scope, Protected: err == nil && protocol != config.Plaintext}
 }
 
 // openDirectories locks the data directories, then formats those that are new.

@@ -433,7 +433,7 @@ func TestControllerRegistration(t *testing.T) {
 	if r := k.c.UnregisterController(k.at(), 7, true); !errors.Is(r.Err, ErrInvalidRequest) {
 		t.Error(r.Err)
 	}
-	if r := k.c.UnregisterController(k.at(), 8, false); !errors.Is(r.Err, ErrUnknownControllerID) {
+	if r := k.c.UnregisterController(k.at(), 8, false); !errors.Is(r.Err, ErrControllerIDNotRegistered) {
 		t.Error(r.Err)
 	}
 	if r := k.must(k.c.UnregisterController(k.at(), 7, false)); kinds(r.Records) != "UnregisterController" {

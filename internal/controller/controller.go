@@ -46,12 +46,16 @@ type Controller struct {
 	active    bool
 	contacts  map[int32]*contact
 	schedules schedules
+	// buckets are what clients have left of their controller mutation quotas, by mutationQuota's names.
+	buckets map[string]*bucket
 }
 
 // At is when and where a request is worked on: the time, and the offset that the next record appended gets.
 type At struct {
 	Now  time.Time
 	Next int64
+	// Client is whose controller mutation quota the request counts against; nil: nobody's.
+	Client *Client
 }
 
 // Result is what a request comes to. Records are appended and replayed; Reply is given when they are
@@ -64,6 +68,8 @@ type Result struct {
 	Reply any
 	// Err is an *Error for the whole request.
 	Err error
+	// Throttle is how long the client is to wait before its next request, because of its controller mutation quota.
+	Throttle time.Duration
 }
 
 func failed(err *Error) Result { return Result{Err: err} }
@@ -80,7 +86,7 @@ func New(opt Options) *Controller {
 		opt.Supported = metadata.SupportedFeature
 	}
 	img := metadata.EmptyImage()
-	return &Controller{opt: opt, img: img, committed: img, contacts: map[int32]*contact{}}
+	return &Controller{opt: opt, img: img, committed: img, contacts: map[int32]*contact{}, buckets: map[string]*bucket{}}
 }
 
 // Load replaces all state by an image, as read from a snapshot at or below the high watermark.
@@ -135,10 +141,13 @@ type op struct {
 	recs  []metadata.Record
 	// settings of topics, resolved once per operation.
 	topics map[string]topicSettings
+	// client is whose quota is charged, and throttle how long that client is to wait.
+	client   *Client
+	throttle time.Duration
 }
 
 func (c *Controller) begin(at At) *op {
-	return &op{c: c, now: at.Now, next: at.Next, delta: metadata.NewDelta(c.img), img: c.img, topics: map[string]topicSettings{}}
+	return &op{c: c, now: at.Now, next: at.Next, delta: metadata.NewDelta(c.img), img: c.img, topics: map[string]topicSettings{}, client: at.Client}
 }
 
 // add puts records at the end of the operation. A record that does not fit the state is a mistake of ours.
@@ -153,7 +162,7 @@ func (o *op) add(recs ...metadata.Record) {
 }
 
 func (o *op) result(atomic bool, reply any) Result {
-	return Result{Records: o.recs, Atomic: atomic, Reply: reply}
+	return Result{Records: o.recs, Atomic: atomic, Reply: reply, Throttle: o.throttle}
 }
 
 // topicSettings are the settings of a topic that the controller acts by.

@@ -132,8 +132,8 @@ func (o *op) electOne(topic *metadata.Topic, p *metadata.Partition, kind int8) *
 	return nil
 }
 
-// electionsPerRun bounds the records of one periodic run; what is left is done at once afterwards.
-const electionsPerRun = 1000
+// recordsPerRun bounds the records of one periodic run; what is left is done at once afterwards.
+const recordsPerRun = 1000
 
 // preferLeaders gives leadership back to first replicas that can take it. more says that it was cut short.
 func (o *op) preferLeaders() (more bool) {
@@ -147,7 +147,7 @@ func (o *op) preferLeaders() (more bool) {
 		rec := b.build()
 		switch {
 		case rec == nil || rec.Leader != p.Replicas[0]:
-		case len(recs) == electionsPerRun:
+		case len(recs) == recordsPerRun:
 			more = true
 		default:
 			recs = append(recs, rec)
@@ -167,7 +167,7 @@ func (o *op) electUncleanLeaders() (more bool) {
 		rec := o.change(topic, p, nobody, nobody).build()
 		switch {
 		case rec == nil:
-		case len(recs) == electionsPerRun:
+		case len(recs) == recordsPerRun:
 			more = true
 		default:
 			recs = append(recs, rec)

@@ -19,13 +19,14 @@ func (c *Controller) UpdateFeatures(at At, req *kmsg.UpdateFeaturesRequest) Resu
 	o := c.begin(at)
 	var recs []metadata.Record
 	proposed := map[string]int16{}
+	var updates []kmsg.UpdateFeaturesRequestFeatureUpdate // of a feature that is named twice the first counts, as in Kafka
 	for _, u := range req.FeatureUpdates {
-		if _, twice := proposed[u.Feature]; twice {
-			return failed(faultf(ErrInvalidRequest, "%s is given twice", u.Feature))
+		if _, twice := proposed[u.Feature]; !twice {
+			proposed[u.Feature] = u.MaxVersionLevel
+			updates = append(updates, u)
 		}
-		proposed[u.Feature] = u.MaxVersionLevel
 	}
-	for _, u := range req.FeatureUpdates {
+	for _, u := range updates {
 		kind := u.UpgradeType
 		if req.Version == 0 {
 			kind = featureUpgrade
@@ -51,19 +52,23 @@ func (c *Controller) UpdateFeatures(at At, req *kmsg.UpdateFeaturesRequest) Resu
 // checkFeatureUpdate judges one update. What a feature depends on is looked for in the state as all the updates of
 // the request would leave it.
 func (o *op) checkFeatureUpdate(name string, level int16, kind int8, proposed map[string]int16) *Error {
+	failWhole := func(format string, args ...any) *Error {
+		return faultf(ErrInvalidUpdateVersion, "The update failed for all features since the following feature had an error: "+format, args...)
+	}
 	fail := func(format string, args ...any) *Error {
-		e := faultf(ErrInvalidUpdateVersion, format, args...)
-		e.Message = "Invalid update version " + itoa(int32(level)) + " for feature " + name + ". " + e.Message
-		return e
+		return failWhole("Invalid update version %d for feature %s. "+format, append([]any{level, name}, args...)...)
 	}
 	if kind < featureUpgrade || kind > featureUnsafeDowngrade {
-		return fail("The upgrade type %d is not known.", kind)
+		return fail("The controller does not support the given upgrade type.")
 	}
 	if level < 0 {
-		return fail("A feature level is not negative.")
+		return fail("A feature version cannot be less than 0.")
 	}
 	supported, known := o.c.opt.Supported(name)
-	if !known || level < supported.Min || level > supported.Max {
+	if !known {
+		return fail("Local controller %d does not support this feature.", o.c.opt.NodeID)
+	}
+	if level < supported.Min || level > supported.Max {
 		return fail("Local controller %d only supports versions %d-%d", o.c.opt.NodeID, supported.Min, supported.Max)
 	}
 	if name == metadata.FeatureKRaftVersion {
@@ -88,11 +93,14 @@ func (o *op) checkFeatureUpdate(name string, level int16, kind int8, proposed ma
 	}
 	switch {
 	case level < current && kind == featureUpgrade:
-		return fail("It is below the current %d, which an upgrade cannot do.", current)
+		return fail("Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade.")
 	case level > current && kind != featureUpgrade:
-		return fail("It is above the current %d, which a downgrade cannot do.", current)
+		return fail("Can't downgrade to a newer version.")
 	case name == metadata.FeatureMetadataVersion && level < current && metadata.DowngradeLosesMetadata(metadata.Level(current), metadata.Level(level)):
-		return fail("Metadata was changed between %d and %d, a downgrade would lose it.", level, current)
+		if kind == featureUnsafeDowngrade {
+			return failWhole("Unsupported metadata.version downgrade from %d to %d. Unsafe metadata downgrade is not supported in this version.", current, level)
+		}
+		return failWhole("Unsupported metadata.version downgrade from %d to %d. Refusing to perform the requested downgrade because it might delete metadata information.", current, level)
 	case name == metadata.FeatureELR && level > 0 && version < metadata.LevelELR:
 		return fail("It needs metadata.version %d.", metadata.LevelELR)
 	}
@@ -154,6 +162,6 @@ func (c *Controller) Activate(at At, level metadata.Level) Result {
 // Deactivate says that leadership was lost: soft state is forgotten and what is not committed is undone.
 func (c *Controller) Deactivate() {
 	c.active = false
-	c.contacts = map[int32]*contact{}
+	c.contacts, c.buckets = map[int32]*contact{}, map[string]*bucket{}
 	c.Revert()
 }

@@ -49,14 +49,15 @@ func (c *Controller) RegisterController(at At, req *kmsg.ControllerRegistrationR
 // UnregisterController removes a controller that is no voter. The caller knows the voters.
 func (c *Controller) UnregisterController(at At, id int32, isVoter bool) Result {
 	o := c.begin(at)
-	if o.img.MetadataVersion() < metadata.LevelUnregisterCtl {
+	switch _, known := o.img.Controller(id); {
+	case o.img.MetadataVersion() < metadata.LevelUnregisterCtl:
 		return failed(faultf(ErrUnsupportedVersion, "metadata.version is below %d", metadata.LevelUnregisterCtl))
-	}
-	if isVoter {
-		return failed(faultf(ErrInvalidRequest, "controller %d is a voter", id))
-	}
-	if _, ok := o.img.Controller(id); !ok {
-		return failed(faultf(ErrUnknownControllerID, "controller %d is not registered", id))
+	case id == c.opt.NodeID:
+		return failed(faultf(ErrInvalidRequest, "Controller cannot unregister itself while it is active."))
+	case isVoter:
+		return failed(faultf(ErrInvalidRequest, "Controller %d is a voter: remove its vote first.", id))
+	case !known:
+		return failed(faultf(ErrControllerIDNotRegistered, "Controller ID %d is not currently registered.", id))
 	}
 	o.add(&metadata.UnregisterControllerRecord{ControllerID: id})
 	return o.result(true, nil)

@@ -13,6 +13,7 @@ type schedules struct {
 	stale     time.Time
 	preferred time.Time
 	unclean   time.Time
+	tokens    time.Time
 }
 
 func (s *schedules) begin(now time.Time, static *config.Broker) {
@@ -26,6 +27,9 @@ func (s *schedules) begin(now time.Time, static *config.Broker) {
 		s.preferred = now.Add(static.Duration("leader.imbalance.check.interval.seconds"))
 	}
 	s.unclean = now.Add(static.Duration("unclean.leader.election.interval.ms"))
+	if static.String("delegation.token.secret.key") != "" {
+		s.tokens = now.Add(static.Duration("delegation.token.expiry.check.interval.ms"))
+	}
 }
 
 // NextDeadline is when Tick has something to do; false for a controller that is not active.
@@ -42,6 +46,7 @@ func (c *Controller) NextDeadline() (at time.Time, ok bool) {
 	earliest(c.schedules.stale)
 	earliest(c.schedules.preferred)
 	earliest(c.schedules.unclean)
+	earliest(c.schedules.tokens)
 	for id, k := range c.contacts {
 		if b, known := c.img.Broker(id); known && !b.Fenced && !k.lost.IsZero() && k.refused {
 			earliest(k.lost.Add(LostConnectionDelay))
@@ -89,6 +94,12 @@ func (c *Controller) Tick(at At) Result {
 	if due(c.schedules.unclean) {
 		if !o.electUncleanLeaders() {
 			c.schedules.unclean = now.Add(c.opt.Static.Duration("unclean.leader.election.interval.ms"))
+		}
+		return o.result(false, nil)
+	}
+	if due(c.schedules.tokens) {
+		if !o.expireTokens() {
+			c.schedules.tokens = now.Add(c.opt.Static.Duration("delegation.token.expiry.check.interval.ms"))
 		}
 		return o.result(false, nil)
 	}

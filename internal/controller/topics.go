@@ -87,6 +87,9 @@ func (o *op) createOne(t *kmsg.CreateTopicsRequestTopic) (CreatedTopic, *Error) 
 	if err != nil {
 		return CreatedTopic{}, err
 	}
+	if err := o.charge(len(partitions)); err != nil {
+		return CreatedTopic{}, err
+	}
 	id := o.c.newTopicID()
 	o.add(&metadata.TopicRecord{Name: t.Topic, TopicID: id})
 	o.add(recs...)
@@ -335,6 +338,9 @@ func (o *op) deleteOne(out DeletedTopic, byName bool, names map[string]int, ids 
 		out.Name, out.TopicID = topic.Name, topic.ID
 	}
 	if out.Err == nil {
+		out.Err = o.charge(topic.NumPartitions())
+	}
+	if out.Err == nil {
 		o.add(&metadata.RemoveTopicRecord{TopicID: topic.ID})
 	}
 	return out
@@ -393,6 +399,9 @@ func (o *op) growOne(t *kmsg.CreatePartitionsRequestTopic) *Error {
 		return faultf(ErrInvalidPartitions, "%d partitions cannot be added at once", more)
 	case t.Assignment != nil && len(t.Assignment) != more:
 		return faultf(ErrInvalidReplicaAssignment, "%d partitions are to be added, but %d assignments are given", more, len(t.Assignment))
+	}
+	if err := o.charge(more); err != nil {
+		return err
 	}
 	first, _ := topic.Partition(0)
 	factor := len(first.Replicas)

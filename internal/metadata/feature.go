@@ -22,12 +22,14 @@ type Level int16
 // Levels at which something that we write or serve begins. LevelLatest is what a new cluster gets.
 const (
 	LevelMin               Level = 7
+	LevelScram             Level = 11
 	LevelSkipISREpochBump  Level = 12
 	LevelTransactions      Level = 13
 	LevelDelegationTokens  Level = 14
 	LevelControllerRecords Level = 15
 	LevelDirectories       Level = 17
 	LevelELR               Level = 23
+	LevelELRByDefault      Level = 26
 	LevelCordonedDirs      Level = 30
 	LevelCIDR              Level = 32
 	LevelUnregisterCtl     Level = 33
@@ -113,6 +115,8 @@ type Feature struct {
 	Name     string
 	Min, Max int16
 	Default  int16
+	// From is the level of metadata.version from which on a new cluster starts with Default.
+	From Level
 }
 
 // SupportedFeatures is the one table of what this release announces, by name. Raising a row announces the
@@ -123,13 +127,13 @@ func SupportedFeatures() []Feature {
 }
 
 var features = []Feature{
-	{FeatureELR, 0, 1, 0},
-	{FeatureGroup, 0, 0, 0},
-	{FeatureKRaftVersion, 0, 1, 0},
-	{FeatureMetadataVersion, int16(LevelMin), int16(LevelLatest), int16(LevelLatest)},
-	{FeatureShare, 0, 0, 0},
-	{FeatureStreams, 0, 0, 0},
-	{FeatureTransaction, 0, 0, 0},
+	{FeatureELR, 0, 1, 0, LevelELRByDefault},
+	{FeatureGroup, 0, 0, 0, 22},
+	{FeatureKRaftVersion, 0, 1, 0, LevelMin},
+	{FeatureMetadataVersion, int16(LevelMin), int16(LevelLatest), int16(LevelLatest), LevelMin},
+	{FeatureShare, 0, 0, 0, 28},
+	{FeatureStreams, 0, 0, 0, 29},
+	{FeatureTransaction, 0, 0, 0, 24},
 }
 
 // SupportedFeature returns the range of one feature, 0-0 and false when it is not announced.

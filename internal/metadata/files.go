@@ -185,7 +185,7 @@ func (q QuorumState) Format() []byte {
 func BootstrapRecords(level Level) []Record {
 	out := []Record{&FeatureLevelRecord{Name: FeatureMetadataVersion, FeatureLevel: int16(level)}}
 	for _, f := range features {
-		if f.Name != FeatureMetadataVersion && f.Name != FeatureKRaftVersion && f.Default > 0 {
+		if f.Name != FeatureMetadataVersion && f.Name != FeatureKRaftVersion && f.Default > 0 && level >= f.From {
 			out = append(out, &FeatureLevelRecord{Name: f.Name, FeatureLevel: f.Default})
 		}
 	}

@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"time"
 
@@ -100,6 +102,15 @@ var forwardableHandlers = map[int16]controllerHandler{
 	int16(kmsg.ElectLeaders):            (*ControllerAPI).electLeaders,
 	int16(kmsg.UnregisterBroker):        (*ControllerAPI).unregisterBroker,
 
+	int16(kmsg.UnregisterController): (*ControllerAPI).unregisterController,
+
+	int16(kmsg.CreateACLs):                (*ControllerAPI).createACLs,
+	int16(kmsg.DeleteACLs):                (*ControllerAPI).deleteACLs,
+	int16(kmsg.AlterUserSCRAMCredentials): (*ControllerAPI).alterScram,
+	int16(kmsg.CreateDelegationToken):     (*ControllerAPI).createToken,
+	int16(kmsg.RenewDelegationToken):      (*ControllerAPI).renewToken,
+	int16(kmsg.ExpireDelegationToken):     (*ControllerAPI).expireToken,
+
 	int16(kmsg.AddRaftVoter):    (*ControllerAPI).addVoter,
 	int16(kmsg.RemoveRaftVoter): (*ControllerAPI).removeVoter,
 
@@ -124,30 +135,41 @@ func (a *ControllerAPI) Handlers() []Handler {
 	handlers := []Handler{
 		a.on(wire.KeyFetch, (*ControllerAPI).fetchMetadata),
 		a.on(int16(kmsg.DescribeCluster), func(a *ControllerAPI, r *Request) Response { return Reply(a.describeCluster(r)) }),
+		a.on(int16(kmsg.DescribeACLs), (*ControllerAPI).describeACLs),
+		a.on(int16(kmsg.DescribeUserSCRAMCredentials), func(a *ControllerAPI, r *Request) Response { return a.answer(r, (*ControllerAPI).describeScram) }),
+		a.on(int16(kmsg.DescribeDelegationToken), func(a *ControllerAPI, r *Request) Response { return a.answer(r, (*ControllerAPI).describeTokens) }),
 		a.on(int16(kmsg.DescribeConfigs), func(a *ControllerAPI, r *Request) Response {
 			return Reply(a.describeConfigs(r, r.Msg.(*kmsg.DescribeConfigsRequest)))
 		}),
 	}
 	for key, handle := range forwardableHandlers {
-		handlers = append(handlers, a.on(key, func(a *ControllerAPI, r *Request) Response { return Reply(a.answer(r, handle)) }))
+		handlers = append(handlers, a.on(key, func(a *ControllerAPI, r *Request) Response { return a.answer(r, handle) }))
 	}
 	for key, handle := range clusterHandlers {
 		handlers = append(handlers, a.on(key, func(a *ControllerAPI, r *Request) Response {
 			if !r.mayCluster(security.ClusterAction) {
 				return Reply(failedResponse(r.Msg, kerr.ClusterAuthorizationFailed))
 			}
-			return Reply(a.answer(r, handle))
+			return a.answer(r, handle)
 		}))
 	}
 	return handlers
 }
 
-func (a *ControllerAPI) answer(r *Request, handle controllerHandler) kmsg.Response {
+func (a *ControllerAPI) answer(r *Request, handle controllerHandler) Response {
 	resp, err := handle(a, r)
-	if err != nil {
-		return failedResponse(r.Msg, err)
+	if errors.Is(err, errUnknownElement) {
+		return CloseConnection(err)
 	}
-	return resp
+	if err != nil {
+		resp = failedResponse(r.Msg, err)
+	}
+	answer := Reply(resp)
+	if throttled, ok := resp.(kmsg.ThrottleResponse); ok {
+		wait, _ := throttled.Throttle()
+		answer = answer.Muting(time.Duration(wait) * time.Millisecond)
+	}
+	return answer
 }
 
 func (a *ControllerAPI) on(key int16, handle func(a *ControllerAPI, r *Request) Response) Handler {
@@ -173,6 +195,21 @@ func do[T any](a *ControllerAPI, r *Request, request func(c *controller.Controll
 		return none, err
 	}
 	return reply.(T), nil
+}
+
+// doCharged is do for a request that makes or removes partitions, which counts against the client's controller mutation
+// quota: from version strictSince on what is beyond it is refused. throttle is in milliseconds.
+func doCharged[T any](a *ControllerAPI, r *Request, strictSince int16, request func(c *controller.Controller, at controller.At) controller.Result) (reply T, throttle int32, err error) {
+	var result controller.Result
+	reply, err = do[T](a, r, func(c *controller.Controller, at controller.At) controller.Result {
+		at.Client = &controller.Client{User: r.Principal.Name, ID: r.ClientID, Strict: r.Version >= strictSince}
+		result = request(c, at)
+		return result
+	})
+	if err != nil {
+		return reply, 0, err
+	}
+	return reply, int32(min(result.Throttle.Milliseconds(), math.MaxInt32)), nil
 }
 
 // patience bounds how long a client's request waits to be carried out: by the timeout that it names, which is looked at

@@ -1,12 +1,14 @@
 package server
 
 import (
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/stelelog/stele/internal/controller"
+	"github.com/stelelog/stele/internal/quorum"
 	"github.com/stelelog/stele/internal/security"
 )
 
@@ -100,6 +102,22 @@ func (a *ControllerAPI) unregisterBroker(r *Request) (kmsg.Response, error) {
 	}
 	_, err := a.host.Do(r.Context(), func(c *controller.Controller, now time.Time, next int64) (controller.Result, error) {
 		return c.UnregisterBroker(controller.At{Now: now, Next: next}, req.BrokerID), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return req.ResponseKind(), nil
+}
+
+// unregisterController removes a controller that has no vote from the cluster's metadata: one that will not come back.
+func (a *ControllerAPI) unregisterController(r *Request) (kmsg.Response, error) {
+	req := r.Msg.(*kmsg.UnregisterControllerRequest)
+	if !r.mayCluster(security.Alter) {
+		return nil, kerr.ClusterAuthorizationFailed
+	}
+	votes := slices.ContainsFunc(a.host.Status().Voters, func(v quorum.Voter) bool { return v.VoterID == req.ControllerID })
+	_, err := a.host.Do(r.Context(), func(c *controller.Controller, now time.Time, next int64) (controller.Result, error) {
+		return c.UnregisterController(controller.At{Now: now, Next: next}, req.ControllerID, votes), nil
 	})
 	if err != nil {
 		return nil, err

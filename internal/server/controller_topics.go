@@ -19,13 +19,14 @@ func (a *ControllerAPI) createTopics(r *Request) (kmsg.Response, error) {
 	allowed.Topics = slices.DeleteFunc(slices.Clone(req.Topics), func(t kmsg.CreateTopicsRequestTopic) bool {
 		return !everything && !r.mayTopic(security.Create, t.Topic)
 	})
-	reply, err := do[controller.CreateTopicsReply](a, r, func(c *controller.Controller, at controller.At) controller.Result {
+	reply, throttle, err := doCharged[controller.CreateTopicsReply](a, r, 6, func(c *controller.Controller, at controller.At) controller.Result {
 		return c.CreateTopics(at, &allowed)
 	})
 	if err != nil {
 		return nil, err
 	}
 	resp := req.ResponseKind().(*kmsg.CreateTopicsResponse)
+	resp.ThrottleMillis = throttle
 	for i := range reply.Topics {
 		resp.Topics = append(resp.Topics, createdTopic(r, &reply.Topics[i]))
 	}
@@ -95,7 +96,7 @@ func (a *ControllerAPI) deleteTopics(r *Request) (kmsg.Response, error) {
 			allowed.Topics = append(allowed.Topics, t)
 		}
 	}
-	reply, err := do[controller.DeleteTopicsReply](a, r, func(c *controller.Controller, at controller.At) controller.Result {
+	reply, throttle, err := doCharged[controller.DeleteTopicsReply](a, r, 5, func(c *controller.Controller, at controller.At) controller.Result {
 		return c.DeleteTopics(at, &allowed)
 	})
 	if err != nil {
@@ -104,6 +105,7 @@ func (a *ControllerAPI) deleteTopics(r *Request) (kmsg.Response, error) {
 		}
 		return nil, err
 	}
+	resp.ThrottleMillis = throttle
 	for _, deleted := range reply.Topics {
 		t := kmsg.NewDeleteTopicsResponseTopic()
 		if t.Topic, t.TopicID = textOrNil(deleted.Name), deleted.TopicID; t.TopicID == [16]byte{} && protocolError(deleted.Err) != kerr.InvalidRequest {
@@ -120,13 +122,14 @@ func (a *ControllerAPI) createPartitions(r *Request) (kmsg.Response, error) {
 	req := r.Msg.(*kmsg.CreatePartitionsRequest)
 	allowed := *req
 	allowed.Topics = slices.DeleteFunc(slices.Clone(req.Topics), func(t kmsg.CreatePartitionsRequestTopic) bool { return !r.mayTopic(security.Alter, t.Topic) })
-	reply, err := do[controller.CreatePartitionsReply](a, r, func(c *controller.Controller, at controller.At) controller.Result {
+	reply, throttle, err := doCharged[controller.CreatePartitionsReply](a, r, 3, func(c *controller.Controller, at controller.At) controller.Result {
 		return c.CreatePartitions(at, &allowed)
 	})
 	if err != nil {
 		return nil, err
 	}
 	resp := req.ResponseKind().(*kmsg.CreatePartitionsResponse)
+	resp.ThrottleMillis = throttle
 	for _, grown := range reply.Topics {
 		t := kmsg.NewCreatePartitionsResponseTopic()
 		t.Topic, t.ErrorCode, t.ErrorMessage = grown.Name, faultCode(grown.Err), faultMessage(grown.Err)

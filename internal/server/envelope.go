@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"net"
 
 	"github.com/twmb/franz-go/pkg/kbin"
@@ -57,6 +58,9 @@ func (a *ControllerAPI) openEnvelope(r *Request, req *kmsg.EnvelopeRequest) ([]b
 		Received: r.Received, Size: len(req.RequestData), Msg: message, conn: r.conn,
 	}
 	answer, err := handle(a, inner)
+	if errors.Is(err, errUnknownElement) {
+		return nil, kerr.UnsupportedVersion // which ends the client's connection
+	}
 	if err != nil {
 		if protocolError(err) == kerr.NotController {
 			return nil, err // said outside, so that the broker looks for the controller and sends the request again

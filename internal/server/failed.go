@@ -81,6 +81,38 @@ func failedResponse(req kmsg.Request, err error) kmsg.Response {
 			resp.Entries = append(resp.Entries, t)
 		}
 		return resp
+	case *kmsg.CreateACLsRequest:
+		resp := req.ResponseKind().(*kmsg.CreateACLsResponse)
+		for range req.Creations {
+			one := kmsg.NewCreateACLsResponseResult()
+			one.ErrorCode, one.ErrorMessage = code, message
+			resp.Results = append(resp.Results, one)
+		}
+		return resp
+	case *kmsg.DeleteACLsRequest:
+		resp := req.ResponseKind().(*kmsg.DeleteACLsResponse)
+		for range req.Filters {
+			one := kmsg.NewDeleteACLsResponseResult()
+			one.ErrorCode, one.ErrorMessage = code, message
+			resp.Results = append(resp.Results, one)
+		}
+		return resp
+	case *kmsg.AlterUserSCRAMCredentialsRequest:
+		resp := req.ResponseKind().(*kmsg.AlterUserSCRAMCredentialsResponse)
+		told := map[string]bool{}
+		tell := func(user string) {
+			if !told[user] {
+				resp.Results = append(resp.Results, alteredScram(user, code, message))
+			}
+			told[user] = true
+		}
+		for _, d := range req.Deletions {
+			tell(d.Name)
+		}
+		for _, u := range req.Upsertions {
+			tell(u.Name)
+		}
+		return resp
 	case *kmsg.ElectLeadersRequest:
 		resp := req.ResponseKind().(*kmsg.ElectLeadersResponse)
 		resp.ErrorCode = code // from v1 on
@@ -120,6 +152,14 @@ func failedResponse(req kmsg.Request, err error) kmsg.Response {
 		resp.ErrorCode, resp.ErrorMessage = code, orText(message, err)
 	case *kmsg.UnregisterBrokerResponse:
 		resp.ErrorCode, resp.ErrorMessage = code, message
+	case *kmsg.UnregisterControllerResponse:
+		resp.ErrorCode, resp.ErrorMessage = code, message
+	case *kmsg.CreateDelegationTokenResponse:
+		resp.ErrorCode, resp.IssueTimestamp, resp.ExpiryTimestamp, resp.MaxTimestamp, resp.HMAC = code, -1, -1, -1, []byte{}
+	case *kmsg.RenewDelegationTokenResponse:
+		resp.ErrorCode, resp.ExpiryTimestamp = code, -1
+	case *kmsg.ExpireDelegationTokenResponse:
+		resp.ErrorCode, resp.ExpiryTimestamp = code, -1
 	case *kmsg.AllocateProducerIDsResponse:
 		resp.ErrorCode = code
 	case *kmsg.AssignReplicasToDirsResponse:

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"time"
 
@@ -19,7 +20,9 @@ var forwardedKeys = []int16{
 	int16(kmsg.CreateTopics), int16(kmsg.DeleteTopics), int16(kmsg.CreatePartitions),
 	int16(kmsg.DescribeQuorum), int16(kmsg.UpdateFeatures), int16(kmsg.AlterClientQuotas),
 	int16(kmsg.ElectLeaders), int16(kmsg.AlterPartitionAssignments), int16(kmsg.ListPartitionReassignments), int16(kmsg.UnregisterBroker),
-	int16(kmsg.AddRaftVoter), int16(kmsg.RemoveRaftVoter),
+	int16(kmsg.AddRaftVoter), int16(kmsg.RemoveRaftVoter), int16(kmsg.UnregisterController),
+	int16(kmsg.CreateACLs), int16(kmsg.DeleteACLs), int16(kmsg.AlterUserSCRAMCredentials),
+	int16(kmsg.CreateDelegationToken), int16(kmsg.RenewDelegationToken), int16(kmsg.ExpireDelegationToken),
 }
 
 // forwardTimeout bounds how long a request waits for a controller to take it.
@@ -34,7 +37,21 @@ func (a *brokerAPI) forward(r *Request) Response {
 	}
 	frame := kbin.AppendInt32(make([]byte, 0, 4+len(answer)), int32(len(answer)))
 	frame = append(frame, answer...)
-	return ReplySegments(wire.Segments{List: []wire.Segment{{Bytes: frame}}, Total: len(frame)}, nil)
+	return ReplySegments(wire.Segments{List: []wire.Segment{{Bytes: frame}}, Total: len(frame)}, nil).Muting(mutationThrottle(r, answer))
+}
+
+// mutationThrottle is how long an answer tells the client to wait: of those that the controller mutation quota concerns,
+// all of which begin with it.
+func mutationThrottle(r *Request, answer []byte) time.Duration {
+	switch kmsg.Key(r.Key) {
+	case kmsg.CreateTopics, kmsg.DeleteTopics, kmsg.CreatePartitions:
+		_, body, err := wire.DecodeResponseHeader(answer, r.Key, r.Msg.IsFlexible())
+		if err != nil || len(body) < 4 {
+			return 0
+		}
+		return time.Duration(int32(binary.BigEndian.Uint32(body))) * time.Millisecond
+	}
+	return 0
 }
 
 // askController hands the frame of a request, from its header on, to the active

@@ -74,6 +74,12 @@ func oneItem(key int16) kmsg.Request {
 		req.Entries = append(req.Entries, kmsg.NewAlterClientQuotasRequestEntry())
 	case *kmsg.ElectLeadersRequest:
 		req.Topics = append(req.Topics, kmsg.ElectLeadersRequestTopic{Partitions: []int32{0}})
+	case *kmsg.CreateACLsRequest:
+		req.Creations = append(req.Creations, kmsg.NewCreateACLsRequestCreation())
+	case *kmsg.DeleteACLsRequest:
+		req.Filters = append(req.Filters, kmsg.NewDeleteACLsRequestFilter())
+	case *kmsg.AlterUserSCRAMCredentialsRequest:
+		req.Deletions = append(req.Deletions, kmsg.NewAlterUserSCRAMCredentialsRequestDeletion())
 	}
 	return req
 }
@@ -107,6 +113,20 @@ func firstCode(resp kmsg.Response) int16 {
 	case *kmsg.DescribeQuorumResponse:
 		return resp.ErrorCode
 	case *kmsg.UpdateFeaturesResponse:
+		return resp.ErrorCode
+	case *kmsg.CreateACLsResponse:
+		return resp.Results[0].ErrorCode
+	case *kmsg.DeleteACLsResponse:
+		return resp.Results[0].ErrorCode
+	case *kmsg.AlterUserSCRAMCredentialsResponse:
+		return resp.Results[0].ErrorCode
+	case *kmsg.UnregisterControllerResponse:
+		return resp.ErrorCode
+	case *kmsg.CreateDelegationTokenResponse:
+		return resp.ErrorCode
+	case *kmsg.RenewDelegationTokenResponse:
+		return resp.ErrorCode
+	case *kmsg.ExpireDelegationTokenResponse:
 		return resp.ErrorCode
 	}
 	return 0

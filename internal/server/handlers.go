@@ -114,6 +114,14 @@ func (b *BrokerAPI) Handlers() []Handler {
 		large(b, (*brokerAPI).describeClientQuotas),
 		large(b, (*brokerAPI).listConfigResources),
 		large(b, (*brokerAPI).describeTopicPartitions),
+		large(b, (*brokerAPI).describeScram),
+		large(b, (*brokerAPI).describeTokens),
+		b.on(int16(kmsg.DescribeACLs), func(a *brokerAPI, r *Request) Response {
+			if err := r.takeTurn(); err != nil {
+				return CloseConnection(err)
+			}
+			return a.describeACLs(r)
+		}),
 	}
 	handlers = append(handlers,
 		b.on(int16(kmsg.AlterConfigs), (*brokerAPI).alterConfigs),

@@ -16,6 +16,8 @@ type Listener struct {
 	Name    string     // as in listeners, e.g. PLAINTEXT
 	Address string     // host:port to bind; port 0 picks a free one
 	Scope   wire.Scope // ScopeController for those in controller.listener.names, else ScopeBroker
+	// Protected says that who is at the other end has proved who it is.
+	Protected bool
 }
 
 // ListenError reports a listener that could not be opened.
@@ -40,10 +42,11 @@ func (e *ListenError) Error() string {
 func (e *ListenError) Unwrap() error { return e.Err }
 
 type listener struct {
-	name     string
-	scope    wire.Scope
-	handlers handlers
-	l        net.Listener
+	name      string
+	scope     wire.Scope
+	protected bool
+	handlers  handlers
+	l         net.Listener
 }
 
 // accept takes connections until the listener is closed.

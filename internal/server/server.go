@@ -153,7 +153,7 @@ func (s *Server) Start() error {
 			s.listeners = nil
 			return &ListenError{Listener: l.Name, Address: l.Address, Err: err}
 		}
-		s.listeners = append(s.listeners, &listener{name: l.Name, scope: l.Scope, handlers: s.handlersFor(l.Scope), l: nl})
+		s.listeners = append(s.listeners, &listener{name: l.Name, scope: l.Scope, protected: l.Protected, handlers: s.handlersFor(l.Scope), l: nl})
 	}
 	for _, ln := range s.listeners {
 		s.accepting.Go(func() { s.accept(ln) })

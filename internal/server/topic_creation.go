@@ -137,7 +137,7 @@ func (t *topicCreation) create(topics []kmsg.CreateTopicsRequestTopic, principal
 	ctx, cancel := context.WithTimeout(t.ctx, createTimeout)
 	defer cancel()
 	req := kmsg.NewPtrCreateTopicsRequest()
-	req.Version = 7
+	req.Version = 5 // the last that the controller mutation quota slows down and does not refuse: clients were not asked
 	req.TimeoutMillis = int32(createTimeout.Milliseconds())
 	req.Topics = topics
 	frame := kmsg.NewRequestFormatter(kmsg.FormatterClientID("broker")).AppendRequest(nil, req, 0)

@@ -38,8 +38,6 @@ var gaps = []gap{
 	{"transaction tools", []int16{65, 66}, []string{"transactions-list", "transactions-describe"}},
 	{consumerProtocol, []int16{68, 69}, []string{"rebalance-consumer"}},
 	{"moving replicas between directories", []int16{34}, nil},
-	{"ACLs", []int16{29, 30, 31}, nil},
-	{"SCRAM credentials", []int16{50, 51}, []string{"quotas-describe"}}, // Kafka's tool asks for those of a user too
 	{"share groups", []int16{76, 77, 78, 79, 90, 91, 92}, nil},
 	{"streams groups", []int16{88, 89}, nil},
 }
@@ -138,10 +136,9 @@ func TestUnserved(t *testing.T) {
 			known[k] = true
 		}
 	}
-	security := []int16{17, 36, 38, 39, 40, 41}
-	quorum := []int16{80, 81, 94}
+	security := []int16{17, 36}
 	coordinators := []int16{83, 84, 85, 86, 87, 93} // spoken between brokers
-	for _, k := range slices.Concat(security, quorum, coordinators) {
+	for _, k := range slices.Concat(security, coordinators) {
 		known[k] = true
 	}
 	kafka, err := recordedKeys()

@@ -103,6 +103,20 @@ func filled(req kmsg.Request, tp topic, group string) {
 		req.Topics = append(req.Topics, kmsg.ListPartitionReassignmentsRequestTopic{Topic: tp.name, Partitions: []int32{0}})
 	case *kmsg.UnregisterBrokerRequest:
 		req.BrokerID = 99
+	case *kmsg.UnregisterControllerRequest:
+		req.ControllerID = 99
+	case *kmsg.DescribeACLsRequest:
+		req.ResourceType, req.ResourcePatternType, req.Operation, req.PermissionType = 1, 1, 1, 1
+	case *kmsg.CreateACLsRequest:
+		req.Creations = append(req.Creations, accessRule("t"))
+	case *kmsg.DeleteACLsRequest:
+		one := kmsg.NewDeleteACLsRequestFilter()
+		one.ResourceType, one.ResourcePatternType, one.Operation, one.PermissionType = 1, 1, 1, 1
+		req.Filters = append(req.Filters, one)
+	case *kmsg.DescribeUserSCRAMCredentialsRequest:
+		req.Users = append(req.Users, kmsg.DescribeUserSCRAMCredentialsRequestUser{Name: "nobody"})
+	case *kmsg.AlterUserSCRAMCredentialsRequest:
+		req.Deletions = append(req.Deletions, kmsg.AlterUserSCRAMCredentialsRequestDeletion{Name: "nobody", Mechanism: 1})
 	}
 }
 
@@ -128,6 +142,9 @@ func TestEveryVersionAnswersExactly(t *testing.T) {
 					continue // advertised for old librdkafka, and refused when used
 				}
 				for _, empty := range []bool{false, true} {
+					if empty && kmsg.Key(api.ApiKey) == kmsg.DescribeACLs {
+						continue // a filter of unknown elements, which ends the connection
+					}
 					req := kmsg.RequestForKey(api.ApiKey)
 					if d, ok := req.(interface{ Default() }); ok {
 						d.Default()

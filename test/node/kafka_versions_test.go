@@ -12,8 +12,8 @@ import (
 // notYet are the APIs that Apache Kafka advertises and Stele does not, by the capability that brings each.
 var notYet = map[int16]string{
 	24: "transactions", 25: "transactions", 26: "transactions", 28: "transactions", 65: "transactions", 66: "transactions",
-	17: "security", 29: "security", 30: "security", 31: "security", 36: "security", 38: "security", 39: "security", 40: "security", 41: "security", 50: "security", 51: "security",
-	34: "several nodes", 94: "several nodes",
+	17: "security", 36: "security",
+	34: "several nodes",
 	68: "the consumer protocol", 69: "the consumer protocol",
 	76: "share groups", 77: "share groups", 78: "share groups", 79: "share groups", 83: "share groups", 84: "share groups", 85: "share groups", 86: "share groups", 87: "share groups",
 	90: "share groups", 91: "share groups", 92: "share groups",
