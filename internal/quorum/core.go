@@ -191,6 +191,9 @@ func (c *Core) Close(err error) error {
 // Status is the quorum as of now.
 func (c *Core) Status() *Status { return c.board.get() }
 
+// Log is the metadata log, whose views may be read.
+func (c *Core) Log() *log.Log { return c.node.store.log }
+
 // Committed is the newest committed image.
 func (c *Core) Committed() *metadata.Image { return c.machine.image.Load() }
 
