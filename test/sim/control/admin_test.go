@@ -123,6 +123,8 @@ func (a *admin) choose() *operation {
 		return a.elect(name)
 	case n < 97:
 		return a.feature()
+	case a.w.calm:
+		return a.look(name)
 	default:
 		return a.unregister()
 	}

@@ -79,7 +79,8 @@ func (b *broker) crash(clean bool) {
 	b.w.note("broker %d ends, clean %v", b.id, clean)
 	life, epoch := b.life, b.epoch
 	// The active controller sees the connection closed, and looks whether anybody listens.
-	for _, s := range b.w.servers {
+	for _, id := range b.w.serverIDs {
+		s := b.w.servers[id]
 		if epoch < 0 || !b.w.chance(60) {
 			continue
 		}

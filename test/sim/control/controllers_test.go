@@ -479,7 +479,8 @@ func (s *server) end(loss vfs.Loss) {
 		s.mem = s.mem.CrashClone(loss, s.w.rng.Uint64())
 	}
 	// Who had a connection sees that it is closed, and looks whether anybody listens.
-	for _, peer := range s.w.servers {
+	for _, id := range s.w.serverIDs {
+		peer := s.w.servers[id]
 		if peer == s || !s.w.chance(70) {
 			continue
 		}

@@ -34,7 +34,9 @@ func (n *network) send(from, to int32, extra time.Duration, deliver func()) bool
 		deliver()
 	}
 	n.w.counts["messages"]++
-	n.w.after(extra+n.delay(), arrive)
+	delay := extra + n.delay()
+	n.w.mark("send", int64(from), int64(to), int64(delay))
+	n.w.after(delay, arrive)
 	if n.w.chance(n.twice) {
 		n.w.counts["messages repeated"]++
 		n.w.after(extra+n.delay(), arrive)
