@@ -28,11 +28,17 @@ type checker struct {
 	leaders map[int32]int32
 	// leads is who leads a partition in an epoch.
 	leads map[lead]int32
-	// claims wait for the end of the step.
-	claims []func()
+	// claims wait for the end of the step, late ones, of a process that ended in it, until the truth has come so far.
+	claims, late []claim
 	voters []metadata.VotersEntry // as of the last change that was committed
 	blocks map[int64]bool         // starts of blocks of producer ids that were given out
 	looks  int
+}
+
+// claim is to be checked where the truth has come up to an offset.
+type claim struct {
+	end   int64
+	check func()
 }
 
 type lead struct {
@@ -65,9 +71,21 @@ func (k *checker) after(s *server) {
 	}
 	claims := k.claims
 	k.claims = nil
-	for _, claim := range claims {
-		claim()
+	for _, c := range claims {
+		c.check()
 	}
+	k.late = slices.DeleteFunc(k.late, func(c claim) bool {
+		if c.end <= k.end {
+			c.check()
+		}
+		return c.end <= k.end
+	})
+}
+
+// ended is for a process that has ended in the middle of its turn: nobody may have seen yet what it had committed.
+func (k *checker) ended() {
+	k.late = append(k.late, k.claims...)
+	k.claims = nil
 }
 
 // committed compares what a controller holds as committed with the truth, and lengthens that.

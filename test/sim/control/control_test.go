@@ -151,6 +151,9 @@ func (w *world) settle() {
 
 // rested says what is not at rest; mark is an offset that everybody must have reached.
 func (w *world) rested(mark int64, answered int) error {
+	if n := len(w.check.late); n > 0 {
+		return fmt.Errorf("%d things were answered that nobody has committed", n)
+	}
 	active := w.active()
 	if active == nil {
 		return errors.New("no controller is active")

@@ -428,6 +428,7 @@ func (s *server) sleep() {
 
 // failed is the end of a process whose disk has failed, or lost its power; anything else must not happen.
 func (s *server) failed(err error) {
+	s.w.check.ended()
 	switch {
 	case s.dying:
 		s.crash(pick(s.w.loop, []vfs.Loss{vfs.LoseNothing, vfs.LoseUnsynced, vfs.LoseSome}))

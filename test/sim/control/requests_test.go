@@ -76,11 +76,11 @@ func (k *checker) computed(r *request) {
 	if r.image.Offset() != r.next-1 {
 		k.w.fail("controller %d computes on an image that ends at %d what is to be at %d", r.server, r.image.Offset(), r.next)
 	}
-	k.claims = append(k.claims, func() {
+	k.claims = append(k.claims, claim{r.next, func() {
 		if first, ok := k.first[r.epoch]; !ok || first >= r.next {
 			k.w.fail("controller %d is active in epoch %d before its first entry there is committed", r.server, r.epoch)
 		}
-	})
+	}})
 }
 
 // committedAs says whether the records of a request are in the truth where they were made for.
@@ -99,7 +99,7 @@ func (k *checker) committedAs(r *request) bool {
 
 // answered holds a controller to what it has answered.
 func (k *checker) answered(r *request) {
-	k.claims = append(k.claims, func() {
+	k.claims = append(k.claims, claim{r.next + int64(len(r.records)), func() {
 		before := k.imageAt(r.next)
 		if before == nil || len(r.records) > 0 && !k.committedAs(r) {
 			k.w.fail("controller %d has answered %s, whose records for offset %d in epoch %d are not committed", r.server, r.what, r.next, r.epoch)
@@ -113,7 +113,7 @@ func (k *checker) answered(r *request) {
 				k.w.fail("controller %d has carried out %s at offset %d: %v", r.server, r.what, r.next, err)
 			}
 		}
-	})
+	}})
 }
 
 // notExecuted says whether an answer means that nothing was done, and nothing will be.
