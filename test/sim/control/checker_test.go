@@ -30,9 +30,9 @@ type checker struct {
 	leads map[lead]int32
 	// claims wait for the end of the step, late ones, of a process that ended in it, until the truth has come so far.
 	claims, late []claim
-	voters []metadata.VotersEntry // as of the last change that was committed
-	blocks map[int64]bool         // starts of blocks of producer ids that were given out
-	looks  int
+	voters       []metadata.VotersEntry // as of the last change that was committed
+	blocks       map[int64]bool         // starts of blocks of producer ids that were given out
+	looks        int
 }
 
 // claim is to be checked where the truth has come up to an offset.
