@@ -14,12 +14,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"go.uber.org/goleak"
 
 	"github.com/stelelog/stele/internal/record"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long anything may take that ought to be quick, on a busy machine.
 const patience = 20 * time.Second
