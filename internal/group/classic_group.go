@@ -365,7 +365,7 @@ func (m *member) answerJoin(r *JoinReply, fx *Effects) bool {
 		return false
 	}
 	m.joining = false
-	fx.reply(m.join, r)
+	fx.Reply(m.join, r)
 	return true
 }
 
@@ -375,7 +375,7 @@ func (m *member) answerSync(r *SyncReply, fx *Effects) bool {
 		return false
 	}
 	m.syncing = false
-	fx.reply(m.sync, r)
+	fx.Reply(m.sync, r)
 	return true
 }
 

@@ -10,7 +10,7 @@ import (
 // keeps its session too.
 func (s *Shard) Heartbeat(now time.Time, to ReplyTo, req *kmsg.HeartbeatRequest) Effects {
 	var fx Effects
-	fx.replyAfterCommit(to, &HeartbeatReply{Err: s.heartbeat(now, req)})
+	fx.ReplyAfterCommit(to, &HeartbeatReply{Err: s.heartbeat(now, req)})
 	return fx
 }
 

@@ -19,7 +19,7 @@ type join struct {
 func (s *Shard) JoinGroup(now time.Time, to ReplyTo, client RequestContext, req *kmsg.JoinGroupRequest) Effects {
 	var fx Effects
 	if err := s.config.ValidateJoin(req); err != nil {
-		fx.reply(to, joinError(err, req.MemberID))
+		fx.Reply(to, joinError(err, req.MemberID))
 		return fx
 	}
 	j := &join{to, client, req, protocolsOf(req)}
@@ -28,7 +28,7 @@ func (s *Shard) JoinGroup(now time.Time, to ReplyTo, client RequestContext, req 
 	made := g == nil
 	if made {
 		if req.MemberID != "" && !s.replicated.hasOffsets(req.Group) {
-			fx.reply(to, joinError(ErrUnknownMemberID, req.MemberID))
+			fx.Reply(to, joinError(ErrUnknownMemberID, req.MemberID))
 			return fx
 		}
 		g = newClassicGroup(now, req.Group, s.held)
@@ -39,7 +39,7 @@ func (s *Shard) JoinGroup(now time.Time, to ReplyTo, client RequestContext, req 
 	}
 	if !g.supports(req.ProtocolType, j.protocols) {
 		// A group that only this request would have made is not made: bad input writes nothing.
-		fx.reply(to, joinError(ErrInconsistentGroupProtocol, req.MemberID))
+		fx.Reply(to, joinError(ErrInconsistentGroupProtocol, req.MemberID))
 		return fx
 	}
 	if req.MemberID != "" {
@@ -61,7 +61,7 @@ func (s *Shard) create(g *classicGroup, fx *Effects) {
 	if s.replicated.hasOffsets(g.id) {
 		return
 	}
-	fx.write(g.record(nil))
+	fx.Append(g.record(nil))
 	s.onFinish(fx, func(_ WriteID, _ time.Time, err error, fx *Effects) {
 		if err == nil || s.soft.groups[g.id] != g || g.generation > 0 {
 			return
@@ -94,7 +94,7 @@ func (s *Shard) hasRoom(g *classicGroup, req *kmsg.JoinGroupRequest) bool {
 }
 
 func (s *Shard) refuseForSize(now time.Time, g *classicGroup, j *join, fx *Effects) {
-	fx.reply(j.to, joinError(ErrGroupMaxSizeReached, ""))
+	fx.Reply(j.to, joinError(ErrGroupMaxSizeReached, ""))
 	m, p := g.byID[j.req.MemberID], g.pending[j.req.MemberID]
 	switch {
 	case m != nil:
@@ -126,10 +126,10 @@ func (s *Shard) joinUnknown(now time.Time, g *classicGroup, j *join, fx *Effects
 	s.addPending(now, g, id, millis(j.req.SessionTimeoutMillis))
 	reply := joinError(ErrMemberIDRequired, id)
 	if fx.Records != nil {
-		fx.replyAfterCommit(j.to, reply)
+		fx.ReplyAfterCommit(j.to, reply)
 		return
 	}
-	fx.reply(j.to, reply)
+	fx.Reply(j.to, reply)
 }
 
 // joinKnown is a join with a member id.
@@ -137,7 +137,7 @@ func (s *Shard) joinKnown(now time.Time, g *classicGroup, j *join, fx *Effects) 
 	id := j.req.MemberID
 	if g.pending[id] != nil {
 		if j.req.InstanceID != nil {
-			fx.reply(j.to, joinError(ErrUnknownServer, "")) // static members are never pending; Kafka names none here
+			fx.Reply(j.to, joinError(ErrUnknownServer, "")) // static members are never pending; Kafka names none here
 			return
 		}
 		s.addMember(now, g, id, j, fx)
@@ -145,7 +145,7 @@ func (s *Shard) joinKnown(now time.Time, g *classicGroup, j *join, fx *Effects) 
 	}
 	m, err := g.checkMember(id, j.req.InstanceID)
 	if err != nil {
-		fx.reply(j.to, joinError(err, id))
+		fx.Reply(j.to, joinError(err, id))
 		return
 	}
 	same := m.sameProtocols(j.protocols)
@@ -157,18 +157,18 @@ func (s *Shard) joinKnown(now time.Time, g *classicGroup, j *join, fx *Effects) 
 		s.completeIfAllJoined(now, g, fx)
 	case CompletingRebalance:
 		if same { // it missed the answer
-			fx.reply(j.to, g.joined(m, m == g.leader))
+			fx.Reply(j.to, g.joined(m, m == g.leader))
 			return
 		}
 		s.rejoin(now, g, m, j, fx)
 	case Stable:
 		if same && m != g.leader {
-			fx.reply(j.to, g.joined(m, false))
+			fx.Reply(j.to, g.joined(m, false))
 			return
 		}
 		s.rejoin(now, g, m, j, fx)
 	default:
-		fx.reply(j.to, joinError(ErrUnknownMemberID, id))
+		fx.Reply(j.to, joinError(ErrUnknownMemberID, id))
 	}
 }
 
@@ -253,8 +253,8 @@ func (s *Shard) replaceStatic(now time.Time, g *classicGroup, m *member, id stri
 			reply = g.joined(m, true)
 			reply.SkipAssignment = true
 		}
-		fx.write(g.record(assigned))
-		fx.replyAfterCommit(j.to, reply)
+		fx.Append(g.record(assigned))
+		fx.ReplyAfterCommit(j.to, reply)
 		s.onFinish(fx, s.replacementEnds(g, m, before))
 		m.replacements = append(m.replacements, fx.Write)
 		return

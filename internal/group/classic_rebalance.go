@@ -74,7 +74,7 @@ func (s *Shard) completeJoin(now time.Time, g *classicGroup, fx *Effects) {
 	if len(g.members) == 0 {
 		g.protocol = nil
 		g.enter(now, Empty)
-		fx.write(g.record(nil))
+		fx.Append(g.record(nil))
 		return
 	}
 	g.protocol = g.choose()

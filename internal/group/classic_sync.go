@@ -11,13 +11,13 @@ func (s *Shard) SyncGroup(now time.Time, to ReplyTo, req *kmsg.SyncGroupRequest)
 	var fx Effects
 	g, m, err := s.checkSync(now, req)
 	if err != nil {
-		fx.reply(to, syncError(err))
+		fx.Reply(to, syncError(err))
 		return fx
 	}
 	if g.state == CompletingRebalance {
 		m.parkSync(to, &fx)
 	} else {
-		fx.reply(to, g.synced(m))
+		fx.Reply(to, g.synced(m))
 		s.restartSession(now, g, m)
 	}
 	m.synced = true
@@ -68,7 +68,7 @@ func (s *Shard) assign(g *classicGroup, assignments []kmsg.SyncGroupRequestGroup
 	for _, m := range g.members {
 		given[m] = byID[m.id]
 	}
-	fx.write(g.record(func(m *member) []byte { return given[m] }))
+	fx.Append(g.record(func(m *member) []byte { return given[m] }))
 	generation := g.generation
 	s.onFinish(fx, func(id WriteID, now time.Time, err error, fx *Effects) {
 		if g.state != CompletingRebalance || g.generation != generation || g.lastSync != id {

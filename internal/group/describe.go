@@ -62,7 +62,7 @@ func (s *Shard) simpleGroup(id string) bool {
 	t := s.replicated.offsets[id]
 	found := false
 	if t != nil {
-		t.committedKeys(func(TopicPartition) { found = true })
+		t.CommittedKeys(func(TopicPartition) { found = true })
 	}
 	return found || len(s.replicated.open[id]) > 0
 }
@@ -105,7 +105,7 @@ func matches(filter []string, word string) bool {
 
 // groupIDs lists every group, whether it has members, a record or offsets only.
 func (s *Shard) groupIDs(now time.Time) []string {
-	for _, id := range sortedKeys(s.replicated.groups.newest) {
+	for _, id := range sortedKeys(s.replicated.groups.Newest()) {
 		s.group(now, id) // made from its record, if it was not
 	}
 	ids := sortedKeys(s.soft.groups)
@@ -132,14 +132,14 @@ func (s *Shard) Stats() Stats {
 		st.Groups[g.state]++
 		st.Members += len(g.members)
 	}
-	for id := range s.replicated.groups.newest {
+	for id := range s.replicated.groups.Newest() {
 		if s.soft.groups[id] == nil {
 			st.Groups[Empty]++
 		}
 	}
 	for id, t := range s.replicated.offsets {
-		st.Offsets += len(t.newest)
-		if _, known := s.replicated.groups.newest[id]; !known && s.soft.groups[id] == nil {
+		st.Offsets += len(t.Newest())
+		if _, known := s.replicated.groups.Newest()[id]; !known && s.soft.groups[id] == nil {
 			st.Groups[Empty]++
 		}
 	}
@@ -158,12 +158,12 @@ func (s *Shard) DeleteGroup(now time.Time, to ReplyTo, id string) Effects {
 		reply.Err = ErrNonEmptyGroup
 	default:
 		for _, tp := range s.partitionsOf(id) {
-			fx.write(offsetTombstone(id, tp))
+			fx.Append(offsetTombstone(id, tp))
 		}
 		if g != nil {
 			s.removeGroup(g, &fx)
 		}
 	}
-	fx.replyAfterCommit(to, reply)
+	fx.ReplyAfterCommit(to, reply)
 	return fx
 }

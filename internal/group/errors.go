@@ -1,11 +1,15 @@
 package group
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/stelelog/stele/internal/shard"
+)
 
 // The errors that replies carry, under Kafka's names. They are values to be compared with errors.Is;
 // what number each has on the wire, and in which version, is the server's to know.
 var (
-	ErrCoordinatorNotAvailable   = errors.New("coordinator not available")
+	ErrCoordinatorNotAvailable   = shard.ErrCoordinatorNotAvailable
 	ErrFencedInstanceID          = errors.New("fenced instance id: the group.instance.id belongs to another member id")
 	ErrGroupIDNotFound           = errors.New("group id not found")
 	ErrGroupMaxSizeReached       = errors.New("group max size reached")
@@ -16,11 +20,11 @@ var (
 	ErrInvalidSessionTimeout     = errors.New("invalid session timeout")
 	ErrMemberIDRequired          = errors.New("member id required")
 	ErrNonEmptyGroup             = errors.New("non empty group")
-	ErrNotCoordinator            = errors.New("not coordinator")
+	ErrNotCoordinator            = shard.ErrNotCoordinator
 	ErrInvalidCommitOffsetSize   = errors.New("no room for more committed offsets")
 	ErrOffsetMetadataTooLarge    = errors.New("offset metadata too large")
 	ErrRebalanceInProgress       = errors.New("rebalance in progress")
 	ErrUnknownMemberID           = errors.New("unknown member id")
-	ErrUnknownServer             = errors.New("unknown server error")
+	ErrUnknownServer             = shard.ErrUnknownServer
 	ErrUnstableOffsetCommit      = errors.New("unstable offset commit: a transaction holds offsets of this partition")
 )

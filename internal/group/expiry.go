@@ -65,7 +65,7 @@ func (s *Shard) expire(now time.Time, id string, fx *Effects) {
 			allGone = false
 			continue
 		}
-		fx.write(offsetTombstone(id, tp))
+		fx.Append(offsetTombstone(id, tp))
 	}
 	if allGone && g != nil && g.state == Empty {
 		s.removeGroup(g, fx)
@@ -74,7 +74,7 @@ func (s *Shard) expire(now time.Time, id string, fx *Effects) {
 
 // removeGroup writes a group's tombstone and forgets it. If that fails it comes back from its record.
 func (s *Shard) removeGroup(g *classicGroup, fx *Effects) {
-	fx.write(&GroupMetadataRecord{Group: g.id})
+	fx.Append(&GroupMetadataRecord{Group: g.id})
 	s.forget(g)
 }
 

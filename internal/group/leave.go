@@ -10,13 +10,13 @@ import (
 func (s *Shard) LeaveGroup(now time.Time, to ReplyTo, req *kmsg.LeaveGroupRequest) Effects {
 	var fx Effects
 	if req.Group == "" {
-		fx.replyAfterCommit(to, &LeaveReply{Err: ErrInvalidGroupID})
+		fx.ReplyAfterCommit(to, &LeaveReply{Err: ErrInvalidGroupID})
 		return fx
 	}
 	g := s.group(now, req.Group)
 	if req.Version < 3 {
 		err := s.leave(g, req.MemberID, nil, &fx)
-		fx.replyAfterCommit(to, &LeaveReply{Err: err})
+		fx.ReplyAfterCommit(to, &LeaveReply{Err: err})
 		if err == nil {
 			s.memberGone(now, g, &fx)
 		}
@@ -29,7 +29,7 @@ func (s *Shard) LeaveGroup(now time.Time, to ReplyTo, req *kmsg.LeaveGroupReques
 		reply.Members[i] = LeftMember{MemberID: m.MemberID, InstanceID: m.InstanceID, Err: err}
 		left = left || err == nil
 	}
-	fx.replyAfterCommit(to, reply)
+	fx.ReplyAfterCommit(to, reply)
 	if left {
 		s.memberGone(now, g, &fx)
 	}

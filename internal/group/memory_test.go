@@ -17,16 +17,16 @@ func (r *rig) checkHeld() {
 			want += m.counted
 		}
 	}
-	for id, v := range r.s.replicated.groups.newest {
+	for id, v := range r.s.replicated.groups.Newest() {
 		want += groupValueBytes(id, v)
 	}
 	for _, t := range r.s.replicated.offsets {
-		for tp, e := range t.newest {
+		for tp, e := range t.Newest() {
 			want += offsetBytes(tp.Topic, e.OffsetCommitValue)
 		}
 	}
 	for _, t := range r.s.replicated.pending {
-		for key, e := range t.newest {
+		for key, e := range t.Newest() {
 			want += offsetBytes(key.Topic, e.OffsetCommitValue)
 		}
 	}

@@ -31,7 +31,7 @@ func (s *Shard) OffsetCommit(now time.Time, to ReplyTo, req *kmsg.OffsetCommitRe
 	if req.RetentionTimeMillis >= 0 && req.Version >= 2 && req.Version <= 4 {
 		expires = now.UnixMilli() + req.RetentionTimeMillis
 	}
-	fx.replyAfterCommit(to, s.store(now, &fx, c, expires, req.Topics))
+	fx.ReplyAfterCommit(to, s.store(now, &fx, c, expires, req.Topics))
 	return fx
 }
 
@@ -56,7 +56,7 @@ func (s *Shard) TxnOffsetCommit(now time.Time, to ReplyTo, req *kmsg.TxnOffsetCo
 	if fx.Records == nil {
 		fx = Effects{} // nothing to write in the transaction
 	}
-	fx.replyAfterCommit(to, reply)
+	fx.ReplyAfterCommit(to, reply)
 	return fx
 }
 
@@ -94,7 +94,7 @@ func (s *Shard) store(now time.Time, fx *Effects, c committer, expires int64, to
 			if err != nil {
 				continue
 			}
-			fx.write(&OffsetCommitRecord{Group: c.group, Topic: t.Topic, Partition: p.Partition, Value: value})
+			fx.Append(&OffsetCommitRecord{Group: c.group, Topic: t.Topic, Partition: p.Partition, Value: value})
 		}
 		reply.Topics[i] = CommittedTopic{t.Topic, t.TopicID, results}
 	}
@@ -172,7 +172,7 @@ type FetchTopic struct {
 // answered at once. A group that is not known has no offsets, and that is no error: only a loaded shard
 // may be asked.
 func (s *Shard) FetchCommitted(req FetchRequest) *FetchReply {
-	return s.fetch(req, (*offsetTable).committedKeys, s.replicated.committedOffset, func(TopicPartition) bool { return false })
+	return s.fetch(req, (*offsetTable).CommittedKeys, s.replicated.committedOffset, func(TopicPartition) bool { return false })
 }
 
 // FetchStable reads offsets for a client that requires stable ones: the newest, once every write so far is
@@ -180,11 +180,11 @@ func (s *Shard) FetchCommitted(req FetchRequest) *FetchReply {
 func (s *Shard) FetchStable(to ReplyTo, req FetchRequest) Effects {
 	var fx Effects
 	newestKeys := func(t *offsetTable, f func(TopicPartition)) {
-		for tp := range t.newest {
+		for tp := range t.Newest() {
 			f(tp)
 		}
 	}
-	fx.replyAfterCommit(to, s.fetch(req, newestKeys, s.replicated.offset, func(tp TopicPartition) bool {
+	fx.ReplyAfterCommit(to, s.fetch(req, newestKeys, s.replicated.offset, func(tp TopicPartition) bool {
 		return s.replicated.isOpen(req.Group, tp)
 	}))
 	return fx
@@ -251,17 +251,17 @@ func (s *Shard) OffsetDelete(now time.Time, to ReplyTo, req *kmsg.OffsetDeleteRe
 	var fx Effects
 	g := s.group(now, req.Group)
 	if req.Group == "" {
-		fx.replyAfterCommit(to, &OffsetDeleteReply{Err: ErrInvalidGroupID})
+		fx.ReplyAfterCommit(to, &OffsetDeleteReply{Err: ErrInvalidGroupID})
 		return fx
 	}
 	if g == nil && !s.replicated.hasOffsets(req.Group) {
-		fx.replyAfterCommit(to, &OffsetDeleteReply{Err: ErrGroupIDNotFound})
+		fx.ReplyAfterCommit(to, &OffsetDeleteReply{Err: ErrGroupIDNotFound})
 		return fx
 	}
 	subscribed := subscription{}
 	if g != nil && g.state != Empty {
 		if g.protocolType != consumerProtocolType {
-			fx.replyAfterCommit(to, &OffsetDeleteReply{Err: ErrNonEmptyGroup})
+			fx.ReplyAfterCommit(to, &OffsetDeleteReply{Err: ErrNonEmptyGroup})
 			return fx
 		}
 		subscribed = g.subscription()
@@ -278,12 +278,12 @@ func (s *Shard) OffsetDelete(now time.Time, to ReplyTo, req *kmsg.OffsetDeleteRe
 			tp := TopicPartition{t.Topic, p.Partition}
 			_, stored := s.replicated.offset(req.Group, tp)
 			if stored || s.replicated.isOpen(req.Group, tp) {
-				fx.write(offsetTombstone(req.Group, tp))
+				fx.Append(offsetTombstone(req.Group, tp))
 			}
 		}
 		reply.Topics[i] = CommittedTopic{Topic: t.Topic, Partitions: results}
 	}
-	fx.replyAfterCommit(to, reply)
+	fx.ReplyAfterCommit(to, reply)
 	return fx
 }
 
@@ -295,7 +295,7 @@ func offsetTombstone(group string, tp TopicPartition) *OffsetCommitRecord {
 func (s *Shard) partitionsOf(group string) []TopicPartition {
 	var partitions []TopicPartition
 	if t := s.replicated.offsets[group]; t != nil {
-		for tp := range t.newest {
+		for tp := range t.Newest() {
 			partitions = append(partitions, tp)
 		}
 	}
@@ -332,7 +332,7 @@ func (s *Shard) TopicsDeleted(topics []DeletedTopic) Effects {
 				entry.TopicID != [16]byte{} && !slices.Contains(ids, entry.TopicID) {
 				continue
 			}
-			fx.write(offsetTombstone(group, tp))
+			fx.Append(offsetTombstone(group, tp))
 		}
 	}
 	return fx

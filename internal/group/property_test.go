@@ -63,8 +63,8 @@ func TestRevertIsReplayOfThePrefix(t *testing.T) {
 			if got, want := s.dump(), shardOf(again, len(again)).dump(); got != want {
 				t.Fatalf("after other records:\n%s\nreplayed:\n%s", got, want)
 			}
-			if len(s.replicated.journal) != 0 {
-				t.Fatalf("%d journal entries are left although all is committed", len(s.replicated.journal))
+			if s.replicated.journal.Open() != 0 {
+				t.Fatalf("%d journal entries are left although all is committed", s.replicated.journal.Open())
 			}
 		}
 	})

@@ -1,6 +1,6 @@
 package group
 
-import "fmt"
+import "github.com/stelelog/stele/internal/shard"
 
 // A TopicPartition names a partition by its topic's name, as offsets are keyed.
 type TopicPartition struct {
@@ -19,61 +19,46 @@ type offsetKey struct {
 	TopicPartition
 }
 
-type offsetTable = table[TopicPartition, offsetEntry]
+type (
+	offsetTable  = shard.Table[TopicPartition, offsetEntry]
+	pendingTable = shard.Table[offsetKey, offsetEntry]
+)
 
 // replicated is the state that the log holds. It changes in replay, endTxn and revert only.
 //
 // Invariant: replaying a prefix of the log gives the same newest state as replaying all of it and
 // reverting to the end of the prefix.
 type replicated struct {
-	groups  *table[string, *GroupMetadataValue]
+	groups  *shard.Table[string, *GroupMetadataValue]
 	offsets map[string]*offsetTable // by group; a table that is vacant is dropped
 	// pending holds offsets of open transactions, by producer id.
-	pending map[int64]*table[offsetKey, offsetEntry]
+	pending map[int64]*pendingTable
 	// open counts the producers with a pending offset, by group and partition. It follows from pending.
-	open map[string]map[TopicPartition]int
-	// journal has one entry for each change that is not settled, oldest first.
-	//
-	// Invariant: offsets in it never decrease.
-	journal   []journalEntry
-	held      *held
-	endOffset int64 // one above the last offset replayed
-	settled   int64 // changes below it can no longer be reverted
-}
-
-// A journalEntry names the table that a record changed. vacated is called after an undo or a settle, to
-// drop the table if nothing is left in it.
-type journalEntry struct {
-	offset int64
-	table  interface {
-		undoLast()
-		settleFirst()
-	}
-	vacated func()
+	open    map[string]map[TopicPartition]int
+	journal shard.Journal
+	held    *held
 }
 
 func newReplicated(h *held) *replicated {
-	r := &replicated{
+	return &replicated{
 		held:    h,
-		groups:  newTable[string, *GroupMetadataValue](nil),
+		groups:  shard.NewTable(shard.Watch[string, *GroupMetadataValue]{Size: groupValueBytes, Held: h.add}),
 		offsets: map[string]*offsetTable{},
-		pending: map[int64]*table[offsetKey, offsetEntry]{},
+		pending: map[int64]*pendingTable{},
 		open:    map[string]map[TopicPartition]int{},
 	}
-	r.groups.size, r.groups.held = groupValueBytes, h
-	return r
 }
 
 func (r *replicated) replay(offset, producerID int64, rec Record) {
-	r.advance(offset)
+	r.journal.Advance(offset)
 	switch rec := rec.(type) {
 	case *GroupMetadataRecord:
 		if rec.Value == nil {
-			r.groups.remove(rec.Group)
+			r.groups.Remove(rec.Group)
 		} else {
-			r.groups.set(rec.Group, rec.Value)
+			r.groups.Set(rec.Group, rec.Value)
 		}
-		r.note(offset, r.groups, nil)
+		r.journal.Note(offset, r.groups, nil)
 	case *OffsetCommitRecord:
 		key := offsetKey{rec.Group, TopicPartition{rec.Topic, rec.Partition}}
 		switch {
@@ -90,12 +75,12 @@ func (r *replicated) replay(offset, producerID int64, rec Record) {
 // endTxn applies a transaction's marker: of two commits to one partition the later in the log wins, so a
 // pending offset gives way to a plain commit that was written after it.
 func (r *replicated) endTxn(offset, producerID int64, commit bool) {
-	r.advance(offset)
+	r.journal.Advance(offset)
 	t := r.pending[producerID]
 	if t == nil {
 		return
 	}
-	for key, entry := range t.newest {
+	for key, entry := range t.Newest() {
 		if commit {
 			stored, ok := r.offset(key.group, key.TopicPartition)
 			if !ok || stored.recordOffset < entry.recordOffset {
@@ -106,37 +91,21 @@ func (r *replicated) endTxn(offset, producerID int64, commit bool) {
 	}
 }
 
-// advance moves the end of what was replayed. Offsets that go back are an error of the runtime, never of a
-// client or a log: carrying on would corrupt the undo log.
-func (r *replicated) advance(offset int64) {
-	if offset < r.endOffset-1 {
-		panic(fmt.Sprintf("group: replay at offset %d after end offset %d", offset, r.endOffset))
-	}
-	r.endOffset = offset + 1
-}
-
-func (r *replicated) note(offset int64, t interface {
-	undoLast()
-	settleFirst()
-}, vacated func()) {
-	r.journal = append(r.journal, journalEntry{offset, t, vacated})
-}
-
 func (r *replicated) setOffset(offset int64, key offsetKey, entry offsetEntry) {
 	t := r.offsets[key.group]
 	if t == nil {
-		t = newTable[TopicPartition, offsetEntry](nil)
-		t.held = r.held
-		t.size = func(tp TopicPartition, e offsetEntry) int64 { return offsetBytes(tp.Topic, e.OffsetCommitValue) }
+		t = shard.NewTable(shard.Watch[TopicPartition, offsetEntry]{
+			Size: func(tp TopicPartition, e offsetEntry) int64 { return offsetBytes(tp.Topic, e.OffsetCommitValue) }, Held: r.held.add,
+		})
 		r.offsets[key.group] = t
 	}
-	t.set(key.TopicPartition, entry)
+	t.Set(key.TopicPartition, entry)
 	r.noteOffsets(offset, key.group, t)
 }
 
 func (r *replicated) noteOffsets(offset int64, group string, t *offsetTable) {
-	r.note(offset, t, func() {
-		if t.vacant() && r.offsets[group] == t {
+	r.journal.Note(offset, t, func() {
+		if t.Vacant() && r.offsets[group] == t {
 			delete(r.offsets, group)
 		}
 	})
@@ -145,23 +114,24 @@ func (r *replicated) noteOffsets(offset int64, group string, t *offsetTable) {
 func (r *replicated) setPending(offset, producerID int64, key offsetKey, entry offsetEntry) {
 	t := r.pending[producerID]
 	if t == nil {
-		t = newTable[offsetKey, offsetEntry](r.countOpen)
-		t.held = r.held
-		t.size = func(key offsetKey, e offsetEntry) int64 { return offsetBytes(key.Topic, e.OffsetCommitValue) }
+		t = shard.NewTable(shard.Watch[offsetKey, offsetEntry]{
+			Changed: r.countOpen,
+			Size:    func(key offsetKey, e offsetEntry) int64 { return offsetBytes(key.Topic, e.OffsetCommitValue) }, Held: r.held.add,
+		})
 		r.pending[producerID] = t
 	}
-	t.set(key, entry)
+	t.Set(key, entry)
 	r.notePending(offset, producerID, t)
 }
 
-func (r *replicated) dropPending(offset, producerID int64, t *table[offsetKey, offsetEntry], key offsetKey) {
-	t.remove(key)
+func (r *replicated) dropPending(offset, producerID int64, t *pendingTable, key offsetKey) {
+	t.Remove(key)
 	r.notePending(offset, producerID, t)
 }
 
-func (r *replicated) notePending(offset, producerID int64, t *table[offsetKey, offsetEntry]) {
-	r.note(offset, t, func() {
-		if t.vacant() && r.pending[producerID] == t {
+func (r *replicated) notePending(offset, producerID int64, t *pendingTable) {
+	r.journal.Note(offset, t, func() {
+		if t.Vacant() && r.pending[producerID] == t {
 			delete(r.pending, producerID)
 		}
 	})
@@ -187,8 +157,8 @@ func (r *replicated) countOpen(key offsetKey, _, has bool) {
 // removeOffset is a tombstone: it removes the stored offset and the pending ones of every producer.
 func (r *replicated) removeOffset(offset int64, key offsetKey) {
 	if t := r.offsets[key.group]; t != nil {
-		if _, ok := t.get(key.TopicPartition); ok {
-			t.remove(key.TopicPartition)
+		if _, ok := t.Get(key.TopicPartition); ok {
+			t.Remove(key.TopicPartition)
 			r.noteOffsets(offset, key.group, t)
 		}
 	}
@@ -196,7 +166,7 @@ func (r *replicated) removeOffset(offset int64, key offsetKey) {
 		return
 	}
 	for producerID, t := range r.pending {
-		if _, ok := t.get(key); ok {
+		if _, ok := t.Get(key); ok {
 			r.dropPending(offset, producerID, t, key)
 		}
 	}
@@ -204,40 +174,14 @@ func (r *replicated) removeOffset(offset int64, key offsetKey) {
 
 // revert forgets every record at or above offset.
 func (r *replicated) revert(offset int64) {
-	if offset < r.settled {
-		panic(fmt.Sprintf("group: revert to offset %d below the committed offset %d", offset, r.settled))
-	}
 	if mutantRevertForgetsOne {
 		offset++
 	}
-	for n := len(r.journal); n > 0 && r.journal[n-1].offset >= offset; n-- {
-		e := r.journal[n-1]
-		r.journal = r.journal[:n-1]
-		e.table.undoLast()
-		if e.vacated != nil {
-			e.vacated()
-		}
-	}
-	r.endOffset = min(r.endOffset, offset)
+	r.journal.Revert(offset)
 }
 
 // commit makes every record below hw part of the committed state.
-func (r *replicated) commit(hw int64) {
-	r.settled = max(r.settled, min(hw, r.endOffset))
-	n := 0
-	for ; n < len(r.journal) && r.journal[n].offset < hw; n++ {
-		e := r.journal[n]
-		e.table.settleFirst()
-		if e.vacated != nil {
-			e.vacated()
-		}
-	}
-	clear(r.journal[:n])
-	r.journal = r.journal[n:]
-	if len(r.journal) == 0 {
-		r.journal = nil
-	}
-}
+func (r *replicated) commit(hw int64) { r.journal.Commit(hw) }
 
 // offset is the newest offset of a partition, committed or not.
 func (r *replicated) offset(group string, tp TopicPartition) (offsetEntry, bool) {
@@ -245,7 +189,7 @@ func (r *replicated) offset(group string, tp TopicPartition) (offsetEntry, bool)
 	if t == nil {
 		return offsetEntry{}, false
 	}
-	return t.get(tp)
+	return t.Get(tp)
 }
 
 // committedOffset is the offset of a partition as far as the high watermark shows it.
@@ -254,7 +198,7 @@ func (r *replicated) committedOffset(group string, tp TopicPartition) (offsetEnt
 	if t == nil {
 		return offsetEntry{}, false
 	}
-	return t.committed(tp)
+	return t.Committed(tp)
 }
 
 // isOpen says whether an open transaction holds an offset of the partition.
@@ -263,5 +207,5 @@ func (r *replicated) isOpen(group string, tp TopicPartition) bool { return r.ope
 // hasOffsets says whether the group has any offset, stored or pending.
 func (r *replicated) hasOffsets(group string) bool {
 	t := r.offsets[group]
-	return t != nil && len(t.newest) > 0 || len(r.open[group]) > 0
+	return t != nil && len(t.Newest()) > 0 || len(r.open[group]) > 0
 }

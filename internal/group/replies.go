@@ -1,24 +1,15 @@
 package group
 
-// A ReplyTo is the runtime's handle of one request that waits for its answer. The shard keeps handles of
-// parked requests, gives each back exactly once, and never looks inside.
-type ReplyTo uint64
+import "github.com/stelelog/stele/internal/shard"
 
-// A Reply answers one request.
-type Reply struct {
-	To       ReplyTo
-	Response Response
-	// AfterCommit: the reply must wait until the high watermark has passed the effects' last record, or,
-	// if they have none, every record of the shard so far. When that append fails, Failed goes instead.
-	AfterCommit bool
-}
-
-// A Response is the content of an answer, in no version: *JoinReply, *SyncReply, *HeartbeatReply,
-// *LeaveReply, *CommitReply, *FetchReply, *OffsetDeleteReply or *DeleteReply.
-type Response interface {
-	// Failed is the answer to the same request if its records could not be committed for err.
-	Failed(err error) Response
-}
+// What all coordinators say alike.
+type (
+	ReplyTo = shard.ReplyTo
+	Reply   = shard.Reply
+	// A Response is *JoinReply, *SyncReply, *HeartbeatReply, *LeaveReply, *CommitReply, *FetchReply,
+	// *OffsetDeleteReply or *DeleteReply.
+	Response = shard.Response
+)
 
 // A JoinReply answers JoinGroup. Unless Err is nil, Generation is -1 and all else but MemberID is empty.
 type JoinReply struct {

@@ -302,30 +302,30 @@ func describeResults(topics []CommittedTopic) string {
 func (s *Shard) dump() string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	for group, v := range s.replicated.groups.newest {
+	for group, v := range s.replicated.groups.Newest() {
 		add("group %s %+v", group, *v)
 	}
-	s.replicated.groups.committedKeys(func(group string) {
-		v, _ := s.replicated.groups.committed(group)
+	s.replicated.groups.CommittedKeys(func(group string) {
+		v, _ := s.replicated.groups.Committed(group)
 		add("committed group %s %+v", group, *v)
 	})
 	for group, t := range s.replicated.offsets {
-		for tp, e := range t.newest {
+		for tp, e := range t.Newest() {
 			add("offset %s %v %+v at %d", group, tp, *e.OffsetCommitValue, e.recordOffset)
 		}
-		t.committedKeys(func(tp TopicPartition) {
-			e, _ := t.committed(tp)
+		t.CommittedKeys(func(tp TopicPartition) {
+			e, _ := t.Committed(tp)
 			add("committed offset %s %v %+v at %d", group, tp, *e.OffsetCommitValue, e.recordOffset)
 		})
-		if t.vacant() {
+		if t.Vacant() {
 			add("vacant offsets of %s", group)
 		}
 	}
 	for producerID, t := range s.replicated.pending {
-		for key, e := range t.newest {
+		for key, e := range t.Newest() {
 			add("pending %d %v %+v at %d", producerID, key, *e.OffsetCommitValue, e.recordOffset)
 		}
-		if t.vacant() {
+		if t.Vacant() {
 			add("vacant producer %d", producerID)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stelelog/stele/internal/shard"
 )
 
 // Config is what a Shard is set to. The zero value of each field but NewUUID means its default.
@@ -70,34 +72,11 @@ type RequestContext struct {
 	ClientHost string // in Java's form, with a slash before the address: /10.0.0.1
 }
 
-// A WriteID names a write whose outcome changes soft state. The runtime hands it to Finish, once.
-type WriteID uint64
+// A WriteID names a write whose outcome changes soft state.
+type WriteID = shard.WriteID
 
-// Effects is what one event leads to, in the order: append and replay the records, then send the replies
-// that are due. The zero value is no effect.
-type Effects struct {
-	Records []Record
-	// ProducerID and ProducerEpoch: when HasProducer, the records are one transactional batch of that
-	// producer's, and are replayed with its id.
-	ProducerID    int64
-	ProducerEpoch int16
-	HasProducer   bool
-	// Splittable: the records need not be in one batch. Otherwise they are written together or not at all.
-	Splittable bool
-	Replies    []Reply
-	// Write, unless 0, is to be given to Finish when the records are committed or have failed.
-	Write WriteID
-}
-
-func (fx *Effects) write(recs ...Record) { fx.Records = append(fx.Records, recs...) }
-
-func (fx *Effects) reply(to ReplyTo, r Response) {
-	fx.Replies = append(fx.Replies, Reply{To: to, Response: r})
-}
-
-func (fx *Effects) replyAfterCommit(to ReplyTo, r Response) {
-	fx.Replies = append(fx.Replies, Reply{To: to, Response: r, AfterCommit: true})
-}
+// Effects is what one event leads to.
+type Effects = shard.Effects[Record]
 
 // A Shard is the group coordinator of one partition of __consumer_offsets. The package comment says how it
 // is to be driven. It must be used by one goroutine at a time; none of it survives a crash but what is
@@ -156,7 +135,7 @@ func (s *Shard) Revert(offset int64) { s.replicated.revert(offset) }
 func (s *Shard) Committed(hw int64) { s.replicated.commit(hw) }
 
 // EndOffset is one above the last offset replayed.
-func (s *Shard) EndOffset() int64 { return s.replicated.endOffset }
+func (s *Shard) EndOffset() int64 { return s.replicated.journal.EndOffset() }
 
 // Finish tells the outcome of a write: err is nil when its records are committed, and otherwise what the
 // waiting requests are to be answered. After a failure Revert must come first. An unknown or finished id
@@ -174,7 +153,7 @@ func (s *Shard) Finish(now time.Time, id WriteID, err error) Effects {
 // look for expired offsets is one interval away. A group with more members than are allowed rebalances.
 func (s *Shard) Loaded(now time.Time) Effects {
 	var fx Effects
-	for _, id := range sortedKeys(s.replicated.groups.newest) {
+	for _, id := range sortedKeys(s.replicated.groups.Newest()) {
 		g := s.group(now, id)
 		if len(g.members) > s.config.MaxSize {
 			s.prepareRebalance(now, g, &fx)
@@ -235,7 +214,7 @@ func (s *Shard) group(now time.Time, id string) *classicGroup {
 	if g := s.soft.groups[id]; g != nil {
 		return g
 	}
-	value, ok := s.replicated.groups.get(id)
+	value, ok := s.replicated.groups.Get(id)
 	if !ok {
 		return nil
 	}

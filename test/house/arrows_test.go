@@ -29,11 +29,12 @@ var arrows = map[string][]string{
 	"internal/tier":        {"internal/log", "internal/record", "internal/epoch", "internal/vfs"},
 	"internal/security":    {"internal/metadata"},
 	"internal/controller":  {"internal/metadata", "internal/config"},
-	"internal/group":       {"internal/metadata"},
-	"internal/txn":         {"internal/metadata"},
+	"internal/shard":       {},
+	"internal/group":       {"internal/metadata", "internal/shard"},
+	"internal/txn":         {"internal/metadata", "internal/shard"},
 	"internal/quorum":      {"internal/controller", "internal/metadata", "internal/log", "internal/record", "internal/epoch", "internal/wire", "internal/vfs"},
 	"internal/replica":     {"internal/log", "internal/tier", "internal/epoch", "internal/record", "internal/metadata"},
-	"internal/coordinator": {"internal/group", "internal/txn", "internal/replica", "internal/metadata", "internal/record"},
+	"internal/coordinator": {"internal/shard", "internal/group", "internal/txn", "internal/replica", "internal/metadata", "internal/record"},
 	"internal/broker":      {"*"},
 	"internal/server":      {"*"},
 	"internal/console":     {},
@@ -47,14 +48,14 @@ var arrows = map[string][]string{
 var order = []string{
 	"internal/vfs", "internal/record", "internal/wire", "internal/config", "internal/quota", "internal/telemetry",
 	"internal/epoch", "internal/metadata", "internal/log", "internal/tier", "internal/security", "internal/controller",
-	"internal/group", "internal/txn", "internal/quorum", "internal/replica", "internal/coordinator", "internal/broker",
+	"internal/shard", "internal/group", "internal/txn", "internal/quorum", "internal/replica", "internal/coordinator", "internal/broker",
 	"internal/server", "internal/console", "consumer", "internal/cli", "cmd/stele",
 }
 
 // networkless packages hold state machines, formats or files: they may not reach a
 // network package, also not through a library.
 var networkless = []string{
-	"internal/controller", "internal/group", "internal/txn", "internal/metadata", "internal/config", "internal/record", "internal/epoch", "internal/log", "internal/vfs",
+	"internal/controller", "internal/shard", "internal/group", "internal/txn", "internal/metadata", "internal/config", "internal/record", "internal/epoch", "internal/log", "internal/vfs",
 }
 
 type goPackage struct {
