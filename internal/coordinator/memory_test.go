@@ -28,7 +28,7 @@ func newMemoryPartition() *memoryPartition {
 	return &memoryPartition{watchers: map[int]func(){}, limit: 1 << 20}
 }
 
-func (p *memoryPartition) Append(batch record.Batch, leaderEpoch int32, expectedEnd int64) error {
+func (p *memoryPartition) Append(batch record.Batch, leaderEpoch int32, expectedEnd int64, _ AppendOptions) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refuse != nil {
@@ -40,6 +40,8 @@ func (p *memoryPartition) Append(batch record.Batch, leaderEpoch int32, expected
 	p.appendLocked(batch, leaderEpoch)
 	return nil
 }
+
+func (p *memoryPartition) Guard(int64, int16, bool) (TxnGuard, error) { return nil, nil }
 
 func (p *memoryPartition) appendLocked(batch record.Batch, leaderEpoch int32) {
 	batch = slices.Clone(batch)

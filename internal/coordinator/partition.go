@@ -10,7 +10,10 @@ import (
 type Partition interface {
 	// Append writes one batch as the leader of leaderEpoch, whose base offset must
 	// become expectedEnd. It returns once the batch is in the local log.
-	Append(batch record.Batch, leaderEpoch int32, expectedEnd int64) error
+	Append(batch record.Batch, leaderEpoch int32, expectedEnd int64, opts AppendOptions) error
+	// Guard begins the question whether a transaction of the producer holds offsets here, see replica.Partition's
+	// GuardTxnOffsets; nil when there is nothing to ask. v2 is for producers of transaction.version 2.
+	Guard(producerID int64, producerEpoch int16, v2 bool) (TxnGuard, error)
 	// Scan calls fn with every batch from the log start to the log end, and
 	// returns that end.
 	Scan(fn func(record.Batch) error) (end int64, err error)
@@ -21,4 +24,13 @@ type Partition interface {
 	Watch(wake func()) (stop func())
 	// MaxBatchBytes is the largest batch the topic takes.
 	MaxBatchBytes() int
+}
+
+// TxnGuard is what Guard gives for Append, nil for none. It means something to the partition alone.
+type TxnGuard any
+
+// AppendOptions are of batches of transactions.
+type AppendOptions struct {
+	Guard TxnGuard
+	TxnV2 bool // a marker of transaction.version 2
 }

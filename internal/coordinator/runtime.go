@@ -5,19 +5,14 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/stelelog/stele/internal/group"
 	"github.com/stelelog/stele/internal/metadata"
+	"github.com/stelelog/stele/internal/replica"
 )
-
-// loadingAtOnce is how many shards read their logs at the same time: each holds a
-// piece of its log in memory.
-const loadingAtOnce = 4
 
 // GroupTopic is the internal topic that holds groups and committed offsets.
 const GroupTopic = "__consumer_offsets"
@@ -35,18 +30,8 @@ type Options struct {
 // request's method returns when its reply may leave; a request whose ctx ends
 // first gets no reply, and what it began goes on.
 type Runtime struct {
-	opts  Options
-	image atomic.Pointer[metadata.Image] // the one applied last, nil before the first
-	slots chan struct{}                  // taken while a shard loads
-
-	mu         sync.RWMutex
-	partitions int32 // of __consumer_offsets; 0 while the topic is unknown
-	shards     map[int32]*runner
-	closed     bool
-
-	waitMu  sync.Mutex
-	waiting map[group.ReplyTo]chan group.Response
-	lastTo  group.ReplyTo
+	*host[*group.Shard, group.Record]
+	config group.Config
 }
 
 // New makes a runtime without shards.
@@ -54,83 +39,84 @@ func New(opts Options) *Runtime {
 	if opts.CommitTimeout == 0 {
 		opts.CommitTimeout = 5 * time.Second
 	}
-	if opts.Now == nil {
-		opts.Now = time.Now
+	r := &Runtime{config: opts.Config}
+	r.host = newHost(kind[*group.Shard, group.Record]{
+		topic: GroupTopic, make: func() *group.Shard { return group.NewShard(opts.Config) },
+		encode: group.EncodeRecord, decode: decodeGroupRecord, timeout: opts.CommitTimeout, watch: r.watchLoad,
+	}, opts.Logger, opts.Now)
+	return r
+}
+
+func decodeGroupRecord(key, value []byte) (rec group.Record, known bool, err error) {
+	rec, err = group.DecodeRecord(key, value)
+	var unknown *group.UnknownRecordTypeError
+	if errors.As(err, &unknown) {
+		return nil, false, nil
 	}
-	if opts.Logger == nil {
-		opts.Logger = slog.Default()
-	}
-	return &Runtime{
-		opts: opts, slots: make(chan struct{}, loadingAtOnce), shards: map[int32]*runner{}, waiting: map[group.ReplyTo]chan group.Response{},
+	return rec, true, err
+}
+
+// Apply follows the cluster metadata after replicas has taken it over: it loads the
+// shards of partitions that this broker leads now, unloads those it leads no
+// longer, and removes offsets of deleted topics. delta is what led to img; nil
+// makes it compare img with the image applied before. It is called from one
+// goroutine.
+func (r *Runtime) Apply(brokerID int32, replicas *replica.Manager, img *metadata.Image, delta *metadata.Delta) {
+	before := r.apply(brokerID, replicas, img, delta)
+	if deleted := deletedTopics(before, img, delta); len(deleted) > 0 {
+		r.TopicsDeleted(context.Background(), deleted)
 	}
 }
 
-// SetPartitions says how many partitions __consumer_offsets has.
-func (r *Runtime) SetPartitions(n int32) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.partitions = n
+func deletedTopics(before, after *metadata.Image, delta *metadata.Delta) []group.DeletedTopic {
+	var deleted []group.DeletedTopic
+	if delta != nil {
+		for id, change := range delta.Topics {
+			if change.Removed {
+				deleted = append(deleted, group.DeletedTopic{Topic: change.Name, TopicID: id})
+			}
+		}
+		return deleted
+	}
+	for _, topic := range before.Topics().All() {
+		if _, ok := after.TopicByID(topic.ID); !ok {
+			deleted = append(deleted, group.DeletedTopic{Topic: topic.Name, TopicID: topic.ID})
+		}
+	}
+	return deleted
 }
 
-// Elected begins to load the shard of a partition that this broker now leads in
-// leaderEpoch. An older epoch than the one known, or the same, is ignored; a
-// higher one loads the shard again, because another leader may have reigned
-// between.
-func (r *Runtime) Elected(partition, leaderEpoch int32, p Partition) {
-	r.mu.Lock()
-	old := r.shards[partition]
-	if r.closed || old != nil && old.epoch >= leaderEpoch {
-		r.mu.Unlock()
-		return
+// storedTopics are the topics that a log holds offsets of, with the ids that the
+// offsets were stored under; an id of zero is one that was not known.
+type storedTopics map[string][][16]byte
+
+func (t storedTopics) add(topic string, id [16]byte) {
+	if ids := t[topic]; !slices.Contains(ids, id) {
+		t[topic] = append(ids, id)
 	}
-	delete(r.shards, partition)
-	r.mu.Unlock()
-	if old != nil {
-		old.stop()
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return
-	}
-	r.shards[partition] = r.newRunner(partition, p, leaderEpoch)
 }
 
-// Resigned unloads a shard whose leadership ended by leaderEpoch. An epoch that is
-// not newer than the one the shard was loaded under is ignored. -1 always unloads:
-// the partition is gone.
-func (r *Runtime) Resigned(partition, leaderEpoch int32) {
-	r.mu.Lock()
-	old := r.shards[partition]
-	if old == nil || leaderEpoch >= 0 && old.epoch >= leaderEpoch {
-		r.mu.Unlock()
-		return
-	}
-	delete(r.shards, partition)
-	r.mu.Unlock()
-	old.stop()
-}
-
-// Close unloads every shard and waits for their goroutines.
-func (r *Runtime) Close() {
-	r.mu.Lock()
-	r.closed = true
-	shards := r.shards
-	r.shards = map[int32]*runner{}
-	r.mu.Unlock()
-	for _, shard := range shards {
-		shard.cancel()
-	}
-	for _, shard := range shards {
-		<-shard.done
-	}
+// watchLoad finds, while a shard loads, the topics that it holds offsets of. From the end of the load on deletions
+// of topics are told; those that came earlier show in the metadata.
+func (r *Runtime) watchLoad() (seen func(group.Record), loaded func(*group.Shard) group.Effects) {
+	stored := storedTopics{}
+	return func(rec group.Record) {
+			if commit, ok := rec.(*group.OffsetCommitRecord); ok && commit.Value != nil {
+				stored.add(commit.Topic, commit.Value.TopicID)
+			}
+		}, func(s *group.Shard) group.Effects {
+			if gone := r.gone(stored); len(gone) > 0 {
+				return s.TopicsDeleted(gone)
+			}
+			return group.Effects{}
+		}
 }
 
 // TopicsDeleted removes every group's offsets of topics that are gone. A shard that
 // is loading is passed over: it asks itself which topics are gone once it has loaded.
 func (r *Runtime) TopicsDeleted(ctx context.Context, topics []group.DeletedTopic) {
-	for _, shard := range r.all() {
-		_ = shard.enqueue(ctx, func(s *group.Shard, _ time.Time) group.Effects { return s.TopicsDeleted(topics) })
+	for _, one := range r.all() {
+		_ = one.enqueue(ctx, func(r *runner[*group.Shard, group.Record]) { r.absorb(r.shard.TopicsDeleted(topics)) })
 	}
 }
 
@@ -155,200 +141,41 @@ func (r *Runtime) gone(stored storedTopics) []group.DeletedTopic {
 	return deleted
 }
 
-// PartitionFor is the partition of __consumer_offsets that a group lives on, and
-// false while that topic does not exist.
-func (r *Runtime) PartitionFor(groupID string) (int32, bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if r.partitions == 0 {
-		return 0, false
-	}
-	return javaHash(groupID) % r.partitions, true
-}
-
-// javaHash is the absolute value of String.hashCode over UTF-16 units, 0 for the
-// one int32 that has none: how Kafka spreads groups, so that a log written by one
-// is found by the other. (Clearing the sign bit instead sends every group with a
-// negative hash elsewhere.)
-func javaHash(text string) int32 {
-	var h int32
-	for _, c := range text {
-		if c > 0xffff {
-			c -= 0x10000
-			h = 31*h + (0xd800 + c>>10)
-			c = 0xdc00 + c&0x3ff
-		}
-		h = 31*h + c
-	}
-	if h < 0 {
-		h = -h
-	}
-	return max(h, 0)
-}
-
-func (r *Runtime) shardOf(groupID string) (*runner, error) {
-	partition, ok := r.PartitionFor(groupID)
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if r.closed {
-		return nil, group.ErrCoordinatorNotAvailable
-	}
-	if shard := r.shards[partition]; ok && shard != nil {
-		return shard, nil
-	}
-	return nil, group.ErrNotCoordinator
-}
-
-func (r *Runtime) all() []*runner {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	partitions := make([]int32, 0, len(r.shards))
-	for partition := range r.shards {
-		partitions = append(partitions, partition)
-	}
-	slices.Sort(partitions)
-	shards := make([]*runner, len(partitions))
-	for i, partition := range partitions {
-		shards[i] = r.shards[partition]
-	}
-	return shards
-}
-
-func (r *Runtime) deliver(to group.ReplyTo, response group.Response) {
-	r.waitMu.Lock()
-	ch := r.waiting[to]
-	delete(r.waiting, to)
-	r.waitMu.Unlock()
-	if ch != nil {
-		ch <- response
-	}
-}
-
-func (r *Runtime) wait() (group.ReplyTo, chan group.Response) {
-	ch := make(chan group.Response, 1)
-	r.waitMu.Lock()
-	defer r.waitMu.Unlock()
-	r.lastTo++
-	r.waiting[r.lastTo] = ch
-	return r.lastTo, ch
-}
-
-func (r *Runtime) forget(to group.ReplyTo) {
-	r.waitMu.Lock()
-	defer r.waitMu.Unlock()
-	delete(r.waiting, to)
-}
-
-// ask runs one request on the shard of a group and waits for its reply.
-func ask[T group.Response](ctx context.Context, r *Runtime, groupID string, request func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects) (T, error) {
-	return askAndPark[T](ctx, r, groupID, nil, request)
-}
-
-// askAndPark is ask for a request whose reply may be long in coming. parked, unless nil, is called, by this goroutine, when
-// the shard has taken what it wants of the request and no reply is there yet.
-func askAndPark[T group.Response](ctx context.Context, r *Runtime, groupID string, parked func(), request func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects) (T, error) {
-	var none T
-	shard, err := r.shardOf(groupID)
-	if err != nil {
-		return none, err
-	}
-	to, reply := r.wait()
-	defer r.forget(to)
-	var taken chan struct{}
-	if parked != nil {
-		taken = make(chan struct{})
-	}
-	err = shard.enqueue(ctx, func(s *group.Shard, now time.Time) group.Effects {
-		if taken != nil {
-			defer close(taken)
-		}
-		return request(s, now, to)
-	})
-	if err != nil {
-		return none, err
-	}
-	if taken != nil {
-		select {
-		case response := <-reply:
-			return response.(T), nil
-		case <-taken:
-			parked()
-		case <-ctx.Done():
-			return none, ctx.Err()
-		case <-shard.done:
-		}
-	}
-	select {
-	case response := <-reply:
-		return response.(T), nil
-	case <-ctx.Done():
-		return none, ctx.Err()
-	case <-shard.done:
-	}
-	select {
-	case response := <-reply:
-		return response.(T), nil
-	default:
-		return none, group.ErrNotCoordinator
-	}
-}
-
-// read runs a look at one shard's state, which changes nothing.
-func read[T any](ctx context.Context, shard *runner, look func(s *group.Shard, now time.Time) T) (T, error) {
-	var none T
-	seen := make(chan T, 1)
-	err := shard.enqueue(ctx, func(s *group.Shard, now time.Time) group.Effects {
-		seen <- look(s, now)
-		return group.Effects{}
-	})
-	if err != nil {
-		return none, err
-	}
-	select {
-	case found := <-seen:
-		return found, nil
-	case <-ctx.Done():
-		return none, ctx.Err()
-	case <-shard.done:
-		return none, group.ErrNotCoordinator
-	}
-}
-
 // JoinGroup answers one JoinGroup; it may wait for a whole rebalance. parked is called when it begins to wait:
 // nothing is kept of the request by then.
 func (r *Runtime) JoinGroup(ctx context.Context, client group.RequestContext, req *kmsg.JoinGroupRequest, parked func()) (*group.JoinReply, error) {
-	if err := r.opts.Config.ValidateJoin(req); err != nil {
+	if err := r.config.ValidateJoin(req); err != nil {
 		return &group.JoinReply{Err: err, Generation: -1, MemberID: req.MemberID}, nil
 	}
-	return askAndPark[*group.JoinReply](ctx, r, req.Group, parked, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
+	return askAndPark[*group.JoinReply](ctx, r.host, req.Group, parked, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
 		return s.JoinGroup(now, to, client, req)
 	})
 }
 
 // SyncGroup answers one SyncGroup; it may wait for the leader's. parked is called as by JoinGroup.
 func (r *Runtime) SyncGroup(ctx context.Context, req *kmsg.SyncGroupRequest, parked func()) (*group.SyncReply, error) {
-	return askAndPark[*group.SyncReply](ctx, r, req.Group, parked, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
+	return askAndPark[*group.SyncReply](ctx, r.host, req.Group, parked, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
 		return s.SyncGroup(now, to, req)
 	})
 }
 
 // Heartbeat answers one Heartbeat.
 func (r *Runtime) Heartbeat(ctx context.Context, req *kmsg.HeartbeatRequest) (*group.HeartbeatReply, error) {
-	return ask[*group.HeartbeatReply](ctx, r, req.Group, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
+	return ask[*group.HeartbeatReply](ctx, r.host, req.Group, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
 		return s.Heartbeat(now, to, req)
 	})
 }
 
 // LeaveGroup answers one LeaveGroup.
 func (r *Runtime) LeaveGroup(ctx context.Context, req *kmsg.LeaveGroupRequest) (*group.LeaveReply, error) {
-	return ask[*group.LeaveReply](ctx, r, req.Group, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
+	return ask[*group.LeaveReply](ctx, r.host, req.Group, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
 		return s.LeaveGroup(now, to, req)
 	})
 }
 
 // OffsetCommit answers one OffsetCommit, once what it stores is committed.
 func (r *Runtime) OffsetCommit(ctx context.Context, req *kmsg.OffsetCommitRequest) (*group.CommitReply, error) {
-	return ask[*group.CommitReply](ctx, r, req.Group, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
+	return ask[*group.CommitReply](ctx, r.host, req.Group, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
 		return s.OffsetCommit(now, to, req)
 	})
 }
@@ -357,31 +184,31 @@ func (r *Runtime) OffsetCommit(ctx context.Context, req *kmsg.OffsetCommitReques
 // commits that are under way, and tells of open transactions.
 func (r *Runtime) OffsetFetch(ctx context.Context, req group.FetchRequest, stable bool) (*group.FetchReply, error) {
 	if stable {
-		return ask[*group.FetchReply](ctx, r, req.Group, func(s *group.Shard, _ time.Time, to group.ReplyTo) group.Effects {
+		return ask[*group.FetchReply](ctx, r.host, req.Group, func(s *group.Shard, _ time.Time, to group.ReplyTo) group.Effects {
 			return s.FetchStable(to, req)
 		})
 	}
-	shard, err := r.shardOf(req.Group)
+	one, err := r.shardOf(req.Group)
 	if err != nil {
 		return nil, err
 	}
-	return read(ctx, shard, func(s *group.Shard, _ time.Time) *group.FetchReply { return s.FetchCommitted(req) })
+	return read(ctx, one, func(s *group.Shard, _ time.Time) *group.FetchReply { return s.FetchCommitted(req) })
 }
 
 // OffsetDelete answers one OffsetDelete.
 func (r *Runtime) OffsetDelete(ctx context.Context, req *kmsg.OffsetDeleteRequest) (*group.OffsetDeleteReply, error) {
-	return ask[*group.OffsetDeleteReply](ctx, r, req.Group, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
+	return ask[*group.OffsetDeleteReply](ctx, r.host, req.Group, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
 		return s.OffsetDelete(now, to, req)
 	})
 }
 
 // DescribeGroup shows one group.
 func (r *Runtime) DescribeGroup(ctx context.Context, groupID string) (group.DescribedGroup, error) {
-	shard, err := r.shardOf(groupID)
+	one, err := r.shardOf(groupID)
 	if err != nil {
 		return group.DescribedGroup{}, err
 	}
-	return read(ctx, shard, func(s *group.Shard, now time.Time) group.DescribedGroup { return s.DescribeGroup(now, groupID) })
+	return read(ctx, one, func(s *group.Shard, now time.Time) group.DescribedGroup { return s.DescribeGroup(now, groupID) })
 }
 
 // ListGroups lists the groups of every shard here. A shard that is just leaving
@@ -391,8 +218,8 @@ func (r *Runtime) ListGroups(ctx context.Context, states, types []string) ([]gro
 		return nil, group.ErrCoordinatorNotAvailable
 	}
 	var listed []group.ListedGroup
-	for _, shard := range r.all() {
-		part, err := read(ctx, shard, func(s *group.Shard, now time.Time) []group.ListedGroup { return s.ListGroups(now, states, types) })
+	for _, one := range r.all() {
+		part, err := read(ctx, one, func(s *group.Shard, now time.Time) []group.ListedGroup { return s.ListGroups(now, states, types) })
 		switch {
 		case err == nil:
 			listed = append(listed, part...)
@@ -407,8 +234,8 @@ func (r *Runtime) ListGroups(ctx context.Context, states, types []string) ([]gro
 // Stats counts what the shards here hold; those that load or leave are left out.
 func (r *Runtime) Stats(ctx context.Context) (sum group.Stats, loaded int) {
 	sum.Groups = map[string]int{}
-	for _, shard := range r.all() {
-		st, err := read(ctx, shard, func(s *group.Shard, _ time.Time) group.Stats { return s.Stats() })
+	for _, one := range r.all() {
+		st, err := read(ctx, one, func(s *group.Shard, _ time.Time) group.Stats { return s.Stats() })
 		if err != nil {
 			continue
 		}
@@ -422,15 +249,9 @@ func (r *Runtime) Stats(ctx context.Context) (sum group.Stats, loaded int) {
 	return sum, loaded
 }
 
-func (r *Runtime) isClosed() bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.closed
-}
-
 // DeleteGroup deletes one group.
 func (r *Runtime) DeleteGroup(ctx context.Context, groupID string) (*group.DeleteReply, error) {
-	return ask[*group.DeleteReply](ctx, r, groupID, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
+	return ask[*group.DeleteReply](ctx, r.host, groupID, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
 		return s.DeleteGroup(now, to, groupID)
 	})
 }

@@ -98,7 +98,7 @@ func TestG058_queued_commits_share_a_batch(t *testing.T) {
 		synctest.Wait()
 		gate := make(chan struct{})
 		shard := r.shards[0]
-		if err := shard.enqueue(t.Context(), func(*group.Shard, time.Time) group.Effects { <-gate; return group.Effects{} }); err != nil {
+		if err := shard.enqueue(t.Context(), func(*runner[*group.Shard, group.Record]) { <-gate }); err != nil {
 			t.Fatal(err)
 		}
 		var running sync.WaitGroup
@@ -189,7 +189,7 @@ func TestMovedEndReloads(t *testing.T) {
 		if err := stranger.Append(1, key, value, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.Append(stranger.Bytes(), 1, 1); err != nil {
+		if err := p.Append(stranger.Bytes(), 1, 1, AppendOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		reply, err := r.OffsetCommit(t.Context(), commitOf("g", 0, 6, 3))

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/stelelog/stele/internal/group"
 	"github.com/stelelog/stele/internal/record"
+	"github.com/stelelog/stele/internal/shard"
 )
 
 const (
@@ -18,23 +17,19 @@ const (
 	loadLimit   = 1 << 31 // bytes that one compressed batch may decode to while loading
 )
 
-// event is one thing that happens to a shard: a request, a clock, a change of the
-// metadata. It runs on the shard's goroutine.
-type event func(s *group.Shard, now time.Time) group.Effects
-
 // runner owns one shard and the goroutine that drives it.
-type runner struct {
+type runner[S machine[R], R any] struct {
+	*kind[S, R]
+	id        int32 // of the partition
 	partition Partition
 	epoch     int32 // leader epoch under which the shard was loaded
-	config    group.Config
-	timeout   time.Duration
-	deliver   func(group.ReplyTo, group.Response)
+	deliver   func(shard.ReplyTo, shard.Response)
 	logger    *slog.Logger
 	now       func() time.Time
 
-	slots  chan struct{}                           // of shards that may load at once; shared
-	gone   func(storedTopics) []group.DeletedTopic // those that were deleted meanwhile
-	events chan event
+	slots chan struct{} // of shards that may load at once; shared
+	// events are things that happen to the shard: requests, changes of the metadata. They run on the shard's goroutine.
+	events chan func(*runner[S, R])
 	wake   chan struct{} // the high watermark may have moved
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the goroutine has ended: nothing is answered any more
@@ -43,7 +38,8 @@ type runner struct {
 	status status
 
 	// what follows belongs to the goroutine
-	shard    *group.Shard
+	shard    S
+	present  bool     // there is a shard, perhaps not yet loaded
 	end      int64    // where the next record goes
 	batch    *pending // being filled, nil when there is none
 	inFlight []*pending
@@ -63,30 +59,31 @@ type pending struct {
 	builder *record.Builder
 	base    int64
 	last    int64 // offset of its last record
-	replies []group.Reply
-	writes  []group.WriteID
+	replies []shard.Reply
+	writes  []shard.WriteID
 	expires time.Time
 	txn     bool
+	opts    AppendOptions
 }
 
 // waits says whether somebody waits for the batch to be committed.
 func (b *pending) waits() bool { return len(b.replies)+len(b.writes) > 0 }
 
 // newRunner starts the shard of a partition that this broker leads in epoch.
-func (r *Runtime) newRunner(partition int32, p Partition, epoch int32) *runner {
+func (h *host[S, R]) newRunner(partition int32, p Partition, epoch int32) *runner[S, R] {
 	ctx, cancel := context.WithCancel(context.Background())
-	shard := &runner{
-		partition: p, epoch: epoch, config: r.opts.Config, timeout: r.opts.CommitTimeout, deliver: r.deliver,
-		logger: r.opts.Logger.With("partition", partition), now: r.opts.Now, slots: r.slots, gone: r.gone,
-		events: make(chan event, queueLength), wake: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
+	one := &runner[S, R]{
+		kind: &h.kind, id: partition, partition: p, epoch: epoch, deliver: h.deliver,
+		logger: h.logger.With("topic", h.kind.topic, "partition", partition), now: h.now, slots: h.slots,
+		events: make(chan func(*runner[S, R]), queueLength), wake: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
 	}
-	go shard.run(ctx)
-	return shard
+	go one.run(ctx)
+	return one
 }
 
 // enqueue hands an event to the shard. The error is what the caller's client is to
-// be told: ErrLoading, group.ErrNotCoordinator, or ctx's.
-func (r *runner) enqueue(ctx context.Context, e event) error {
+// be told: ErrLoading, shard.ErrNotCoordinator, or ctx's.
+func (r *runner[S, R]) enqueue(ctx context.Context, e func(*runner[S, R])) error {
 	if err := r.unavailable(); err != nil {
 		return err
 	}
@@ -94,13 +91,13 @@ func (r *runner) enqueue(ctx context.Context, e event) error {
 	case r.events <- e:
 		return nil
 	case <-r.done:
-		return group.ErrNotCoordinator
+		return shard.ErrNotCoordinator
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (r *runner) unavailable() error {
+func (r *runner[S, R]) unavailable() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch r.status {
@@ -109,10 +106,10 @@ func (r *runner) unavailable() error {
 	case active:
 		return nil
 	}
-	return group.ErrNotCoordinator
+	return shard.ErrNotCoordinator
 }
 
-func (r *runner) setStatus(s status) {
+func (r *runner[S, R]) setStatus(s status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status = s
@@ -120,12 +117,12 @@ func (r *runner) setStatus(s status) {
 
 // stop ends the shard: what waits is answered "not coordinator". It returns when
 // the goroutine has ended.
-func (r *runner) stop() {
+func (r *runner[S, R]) stop() {
 	r.cancel()
 	<-r.done
 }
 
-func (r *runner) run(ctx context.Context) {
+func (r *runner[S, R]) run(ctx context.Context) {
 	defer close(r.done)
 	unwatch := r.partition.Watch(func() {
 		select {
@@ -136,16 +133,16 @@ func (r *runner) run(ctx context.Context) {
 	defer unwatch()
 	defer r.setStatus(stopped)
 	defer func() {
-		if r.shard != nil {
+		if r.present {
 			r.shard.Release()
 		}
 	}()
 	for ctx.Err() == nil {
 		r.setStatus(loading)
-		stored, err := r.load(ctx)
+		loaded, err := r.load(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				r.logger.Error("coordinator shard cannot be loaded; its groups are unavailable until the next leader epoch", "leader_epoch", r.epoch, "cause", err)
+				r.logger.Error("coordinator shard cannot be loaded; what lives on it is unavailable until the next leader epoch", "leader_epoch", r.epoch, "cause", err)
 			}
 			return // what is still queued finds the shard ended
 		}
@@ -153,9 +150,8 @@ func (r *runner) run(ctx context.Context) {
 			return
 		}
 		r.setStatus(active)
-		// From here on deletions of topics are told. Those that came earlier show in the metadata.
-		if gone := r.gone(stored); len(gone) > 0 {
-			r.absorb(r.shard.TopicsDeleted(gone))
+		if loaded != nil {
+			r.absorb(loaded(r.shard))
 		}
 		cause := r.loop(ctx)
 		r.setStatus(loading)
@@ -166,9 +162,9 @@ func (r *runner) run(ctx context.Context) {
 	}
 }
 
-// load replays the whole partition, and returns the topics that it holds offsets of.
+// load replays the whole partition, and returns what its kind wants to do once the shard is active, or nil.
 // Reads stay at the high watermark as it rises.
-func (r *runner) load(ctx context.Context) (storedTopics, error) {
+func (r *runner[S, R]) load(ctx context.Context) (loaded func(S) shard.Effects[R], err error) {
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
@@ -176,17 +172,21 @@ func (r *runner) load(ctx context.Context) (storedTopics, error) {
 		return nil, ctx.Err()
 	}
 	start := r.now()
-	if r.shard != nil {
+	if r.present {
 		r.shard.Release()
 	}
-	r.shard = group.NewShard(r.config)
-	stored := storedTopics{}
+	r.shard, r.present = r.make(), true
+	r.prepare()
+	seen := func(R) {}
+	if r.watch != nil {
+		seen, loaded = r.watch()
+	}
 	var records int
 	end, err := r.partition.Scan(func(b record.Batch) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, err := replayBatch(r.shard, b, stored)
+		n, err := r.replayBatch(b, seen)
 		records += n
 		if b.LastOffset() < r.partition.HighWatermark() {
 			r.shard.Committed(b.NextOffset())
@@ -204,13 +204,13 @@ func (r *runner) load(ctx context.Context) (storedTopics, error) {
 		level = slog.LevelDebug // a fresh topic has fifty of these
 	}
 	r.logger.Log(ctx, level, "coordinator shard loaded", "leader_epoch", r.epoch, "records", records, "end_offset", end, "took", r.now().Sub(start))
-	return stored, nil
+	return loaded, nil
 }
 
 // replicated waits until the high watermark has passed all that was loaded. A leader that was just elected knows it only
 // once its followers have fetched: until then a read of what counts as committed could go back behind one that the leader
 // before has answered. It reports false when the leadership ends.
-func (r *runner) replicated(ctx context.Context) bool {
+func (r *runner[S, R]) replicated(ctx context.Context) bool {
 	for r.partition.HighWatermark() < r.end {
 		select {
 		case <-ctx.Done():
@@ -222,19 +222,9 @@ func (r *runner) replicated(ctx context.Context) bool {
 	return true
 }
 
-// storedTopics are the topics that a log holds offsets of, with the ids that the
-// offsets were stored under; an id of zero is one that was not known.
-type storedTopics map[string][][16]byte
-
-func (t storedTopics) add(topic string, id [16]byte) {
-	if ids := t[topic]; !slices.Contains(ids, id) {
-		t[topic] = append(ids, id)
-	}
-}
-
 // replayBatch applies one batch of the log: records of a type that is not known
 // here are passed over, any that cannot be read fails the load.
-func replayBatch(s *group.Shard, b record.Batch, stored storedTopics) (records int, err error) {
+func (r *runner[S, R]) replayBatch(b record.Batch, seen func(R)) (records int, err error) {
 	producer := int64(-1)
 	if b.IsTransactional() {
 		producer = b.ProducerID()
@@ -246,22 +236,19 @@ func replayBatch(s *group.Shard, b record.Batch, stored storedTopics) (records i
 		offset := b.OffsetOf(rec)
 		if b.IsControl() {
 			if kind, err := record.ParseControlKey(rec.Key); err == nil && (kind == record.Commit || kind == record.Abort) {
-				s.ReplayEndTxn(offset, b.ProducerID(), kind == record.Commit)
+				r.shard.ReplayEndTxn(offset, b.ProducerID(), kind == record.Commit)
 			}
 			continue
 		}
-		decoded, err := group.DecodeRecord(rec.Key, rec.Value)
-		var unknown *group.UnknownRecordTypeError
-		if errors.As(err, &unknown) {
-			continue
-		}
+		decoded, known, err := r.decode(rec.Key, rec.Value)
 		if err != nil {
 			return records, fmt.Errorf("offset %d: %w", offset, err)
 		}
-		if commit, ok := decoded.(*group.OffsetCommitRecord); ok && commit.Value != nil {
-			stored.add(commit.Topic, commit.Value.TopicID)
+		if !known {
+			continue
 		}
-		s.Replay(offset, producer, decoded)
+		seen(decoded)
+		r.shard.Replay(offset, producer, decoded)
 		records++
 	}
 	return records, it.Err()
@@ -269,7 +256,7 @@ func replayBatch(s *group.Shard, b record.Batch, stored storedTopics) (records i
 
 // loop runs events until ctx ends. After each it takes what else is queued into
 // the same batch, then appends it.
-func (r *runner) loop(ctx context.Context) (cause error) {
+func (r *runner[S, R]) loop(ctx context.Context) (cause error) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -281,7 +268,7 @@ func (r *runner) loop(ctx context.Context) (cause error) {
 		r.arm(timer)
 		select {
 		case <-ctx.Done():
-			return group.ErrNotCoordinator
+			return shard.ErrNotCoordinator
 		case e := <-r.events:
 			r.handle(e)
 			r.drain()
@@ -295,7 +282,8 @@ func (r *runner) loop(ctx context.Context) (cause error) {
 
 // tick runs the clocks that have run out. A shard stops at each that writes, so
 // that the next one sees its records.
-func (r *runner) tick() {
+func (r *runner[S, R]) tick() {
+	r.prepare()
 	now := r.now()
 	for {
 		at, ok := r.shard.NextDeadline()
@@ -307,7 +295,7 @@ func (r *runner) tick() {
 }
 
 // drain handles what is queued right now, so that it shares a batch.
-func (r *runner) drain() {
+func (r *runner[S, R]) drain() {
 	for range len(r.events) {
 		select {
 		case e := <-r.events:
@@ -318,10 +306,20 @@ func (r *runner) drain() {
 	}
 }
 
-func (r *runner) handle(e event) { r.absorb(e(r.shard, r.now())) }
+func (r *runner[S, R]) handle(e func(*runner[S, R])) {
+	r.prepare()
+	e(r)
+}
+
+// prepare tells the shard what its kind knows of the cluster.
+func (r *runner[S, R]) prepare() {
+	if r.before != nil {
+		r.before(r.shard)
+	}
+}
 
 // arm sets the timer to the next thing that happens by itself.
-func (r *runner) arm(timer *time.Timer) {
+func (r *runner[S, R]) arm(timer *time.Timer) {
 	next, ok := r.shard.NextDeadline()
 	for _, b := range r.inFlight { // oldest first
 		if b.waits() {
@@ -340,12 +338,12 @@ func (r *runner) arm(timer *time.Timer) {
 
 // absorb takes the effects of one event: records into the batch and into the
 // shard, replies to their callers now or with the batch.
-func (r *runner) absorb(fx group.Effects) {
+func (r *runner[S, R]) absorb(fx shard.Effects[R]) {
 	var holder *pending
 	if len(fx.Records) > 0 {
 		var err error
 		if holder, err = r.write(fx); err != nil {
-			r.fail(fx.Replies, []group.WriteID{fx.Write}, err)
+			r.fail(fx.Replies, []shard.WriteID{fx.Write}, err)
 			return
 		}
 	} else if r.batch != nil {
@@ -369,8 +367,8 @@ func (r *runner) absorb(fx group.Effects) {
 	}
 }
 
-type encoded struct {
-	record     group.Record
+type encoded[R any] struct {
+	record     R
 	key, value []byte
 }
 
@@ -378,20 +376,20 @@ type encoded struct {
 // Records that must stand together and fit in no batch are refused whole. An error
 // means that none of the records that must stand together were replayed: they were
 // worked out on a state that does not hold any more when an earlier batch failed.
-func (r *runner) write(fx group.Effects) (*pending, error) {
-	all := make([]encoded, len(fx.Records))
+func (r *runner[S, R]) write(fx shard.Effects[R]) (*pending, error) {
+	all := make([]encoded[R], len(fx.Records))
 	size := 0
 	limit := r.partition.MaxBatchBytes()
 	for i, rec := range fx.Records {
-		key, value, err := group.EncodeRecord(rec)
+		key, value, err := r.encode(rec)
 		if err != nil {
 			return nil, err
 		}
-		all[i] = encoded{rec, key, value}
+		all[i] = encoded[R]{rec, key, value}
 		one := record.MaxRecordSize(key, value, nil)
 		size += one
 		if record.HeaderSize+one > limit || !fx.Splittable && record.HeaderSize+size > limit {
-			return nil, fmt.Errorf("%d bytes of records do not fit in a batch of %d: %w", size, limit, group.ErrUnknownServer)
+			return nil, fmt.Errorf("%d bytes of records do not fit in a batch of %d: %w", size, limit, shard.ErrUnknownServer)
 		}
 	}
 	if fx.HasProducer || r.batch != nil && (r.batch.txn || !fx.Splittable && r.batch.builder.Size()+size > limit) {
@@ -422,24 +420,24 @@ func (r *runner) write(fx group.Effects) (*pending, error) {
 	return r.batch, nil
 }
 
-func (r *runner) begin(fx group.Effects) {
+func (r *runner[S, R]) begin(fx shard.Effects[R]) {
 	opts := record.BuilderOptions{}
 	if fx.HasProducer {
 		opts.Transactional = true
 		opts.Producer = &record.Producer{ID: fx.ProducerID, Epoch: fx.ProducerEpoch, BaseSequence: record.NoSequence}
 	}
-	r.batch = &pending{builder: record.NewBuilder(opts), base: r.end, last: r.end - 1, expires: r.now().Add(r.timeout), txn: fx.HasProducer}
+	r.batch = &pending{builder: record.NewBuilder(opts), base: r.end, last: r.end - 1, expires: r.now().Add(r.timeout), txn: fx.HasProducer, opts: AppendOptions{Guard: fx.Guard}}
 }
 
 // flush appends the batch. When that fails, the shard goes back to where it was
 // before the batch, and each operation in it is told why.
-func (r *runner) flush() error {
+func (r *runner[S, R]) flush() error {
 	b := r.batch
 	if b == nil {
 		return nil
 	}
 	r.batch = nil
-	err := r.partition.Append(b.builder.Bytes(), r.epoch, b.base)
+	err := r.partition.Append(b.builder.Bytes(), r.epoch, b.base, b.opts)
 	if err == nil {
 		r.inFlight = append(r.inFlight, b)
 		return nil
@@ -456,13 +454,13 @@ func (r *runner) flush() error {
 
 // settle flushes until nothing is left to write: what an outcome leads to may
 // write again.
-func (r *runner) settle() {
+func (r *runner[S, R]) settle() {
 	for r.batch != nil && r.moved == nil {
 		_ = r.flush() // whoever wrote has been told
 	}
 }
 
-func (r *runner) fail(replies []group.Reply, writes []group.WriteID, err error) {
+func (r *runner[S, R]) fail(replies []shard.Reply, writes []shard.WriteID, err error) {
 	told := writeError(err)
 	for _, reply := range replies {
 		response := reply.Response
@@ -479,7 +477,10 @@ func (r *runner) fail(replies []group.Reply, writes []group.WriteID, err error) 
 }
 
 // commit lets leave what the high watermark has passed.
-func (r *runner) commit() {
+func (r *runner[S, R]) commit() {
+	if r.after != nil {
+		defer r.after(r)
+	}
 	for {
 		hw := r.partition.HighWatermark()
 		r.shard.Committed(min(hw, r.end))
@@ -500,7 +501,7 @@ func (r *runner) commit() {
 
 // expire gives up waiting for batches that were not replicated in time. Their
 // records stay and may commit later.
-func (r *runner) expire() {
+func (r *runner[S, R]) expire() {
 	for _, b := range r.inFlight {
 		if !b.waits() || b.expires.After(r.now()) {
 			continue
@@ -513,7 +514,7 @@ func (r *runner) expire() {
 
 // unload answers everything that waits, then ends the shard. Events still in the
 // queue are dropped: whoever sent them sees that the shard stopped.
-func (r *runner) unload(cause error) {
+func (r *runner[S, R]) unload(cause error) {
 	told := writeError(cause)
 	if r.batch != nil {
 		r.inFlight = append(r.inFlight, r.batch)

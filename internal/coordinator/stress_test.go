@@ -245,7 +245,7 @@ func TestB013_topics_deleted_while_unloaded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := p.Append(b.Bytes(), 0, 0); err != nil {
+		if err := p.Append(b.Bytes(), 0, 0, AppendOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		r := New(Options{Config: group.Config{NewUUID: func() string { return "" }}, Logger: slog.New(slog.DiscardHandler)})
@@ -277,7 +277,7 @@ func TestShardThatCannotLoadAnswers(t *testing.T) {
 		defer r.Close()
 		waitActive(t, r)
 		gate := make(chan struct{})
-		if err := r.shards[0].enqueue(t.Context(), func(*group.Shard, time.Time) group.Effects { <-gate; return group.Effects{} }); err != nil {
+		if err := r.shards[0].enqueue(t.Context(), func(*runner[*group.Shard, group.Record]) { <-gate }); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

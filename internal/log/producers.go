@@ -123,6 +123,9 @@ func (p *producers) check(b record.Batch, o *AppendOptions, g *guard, strict boo
 		return nil, &InvalidProducerEpochError{b.ProducerID(), e, st.epoch}
 	}
 	if !client {
+		if o.Guard.Held() && g != o.Guard.g {
+			return nil, &InvalidTxnStateError{b.ProducerID(), "the transaction that was verified with its coordinator has ended"}
+		}
 		return nil, nil
 	}
 	inTxn := st != nil && st.txnFirstOffset >= 0

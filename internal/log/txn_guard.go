@@ -33,10 +33,27 @@ type guard struct {
 func (l *Log) GuardTxn(b record.Batch, v2 bool) (TxnGuard, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	id, e, first := b.ProducerID(), b.ProducerEpoch(), b.BaseSequence()
+	st := l.producers.byID[b.ProducerID()]
+	if st != nil && st.epoch == b.ProducerEpoch() {
+		if _, duplicate := st.duplicate(b.BaseSequence(), b.LastSequence()); duplicate {
+			return TxnGuard{}, nil
+		}
+	}
+	return l.guardTxn(b.ProducerID(), b.ProducerEpoch(), b.BaseSequence(), v2)
+}
+
+// GuardTxnOffsets is GuardTxn for offsets that a coordinator writes in a producer's transaction: they have no sequence
+// numbers, and so no duplicates.
+func (l *Log) GuardTxnOffsets(producerID int64, producerEpoch int16, v2 bool) (TxnGuard, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.guardTxn(producerID, producerEpoch, record.NoSequence, v2)
+}
+
+func (l *Log) guardTxn(id int64, e int16, first int32, v2 bool) (TxnGuard, error) {
 	if st := l.producers.byID[id]; st != nil {
-		switch _, duplicate := st.duplicate(first, b.LastSequence()); {
-		case st.epoch == e && (duplicate || st.txnFirstOffset >= 0):
+		switch {
+		case st.epoch == e && st.txnFirstOffset >= 0:
 			return TxnGuard{}, nil
 		case e < st.epoch:
 			return TxnGuard{}, &InvalidProducerEpochError{id, e, st.epoch}

@@ -213,7 +213,7 @@ func TestReassignedAway(t *testing.T) {
 	if !errors.As(err, &not) || not.Current != (LeaderAndEpoch{2, 1}) {
 		t.Errorf("%v", err)
 	}
-	if _, _, err := p.AppendCoordinator(stamped(1, 0), -1, -1); kind(err) != "6" {
+	if _, _, err := p.AppendCoordinator(stamped(1, 0), -1, -1, CoordinatorAppend{}); kind(err) != "6" {
 		t.Errorf("append through a stale reference: %v", err)
 	}
 }

@@ -346,13 +346,30 @@ func (p *Partition) alterPartitionDone(sent AlterPartition, outcome AlterOutcome
 // *FencedLeaderEpochError, *UnknownLeaderEpochError or *NotLeaderOrFollowerError. Nor is anything written when the log
 // does not end at expectedEnd (unless that is -1): *log.UnexpectedOffsetError. The batch counts when the high watermark
 // has passed last (WatchHighWatermark).
-func (p *Partition) AppendCoordinator(records []byte, leaderEpoch int32, expectedEnd int64) (base, last int64, err error) {
-	o := log.AppendOptions{Origin: log.OriginCoordinator, CheckEndOffset: expectedEnd != NoOffset, ExpectedEndOffset: expectedEnd}
+func (p *Partition) AppendCoordinator(records []byte, leaderEpoch int32, expectedEnd int64, c CoordinatorAppend) (base, last int64, err error) {
+	o := log.AppendOptions{Origin: log.OriginCoordinator, CheckEndOffset: expectedEnd != NoOffset, ExpectedEndOffset: expectedEnd, Guard: c.Guard, TxnV2: c.TxnV2}
 	info, _, err := p.append(records, true, leaderEpoch, o)
 	if err != nil {
 		return NoOffset, NoOffset, err
 	}
 	return info.BaseOffset, info.LastOffset, nil
+}
+
+// CoordinatorAppend is what goes with a coordinator's batch of a transaction, as in log.AppendOptions.
+type CoordinatorAppend struct {
+	Guard TxnGuard
+	TxnV2 bool
+}
+
+// TxnGuard is log.TxnGuard, for the coordinator.
+type TxnGuard = log.TxnGuard
+
+// GuardTxnOffsets is log.Log's, of the leader.
+func (p *Partition) GuardTxnOffsets(producerID int64, producerEpoch int16, v2 bool) (TxnGuard, error) {
+	if err := p.Role().Check(NoEpoch, false, true); err != nil {
+		return TxnGuard{}, err
+	}
+	return p.log.GuardTxnOffsets(producerID, producerEpoch, v2)
 }
 
 // MaxBatchBytes is the largest batch that the topic takes.

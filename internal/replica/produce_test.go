@@ -284,7 +284,7 @@ func TestAppendCoordinator(t *testing.T) {
 	var mu sync.Mutex
 	var heard int64
 	stop := p.WatchHighWatermark(func(hw int64) { mu.Lock(); heard = max(heard, hw); mu.Unlock() })
-	if base, last, err := p.AppendCoordinator(stamped(3, 0), 0, 0); err != nil || base != 0 || last != 2 {
+	if base, last, err := p.AppendCoordinator(stamped(3, 0), 0, 0, CoordinatorAppend{}); err != nil || base != 0 || last != 2 {
 		t.Fatalf("%d %d %v", base, last, err)
 	}
 	if mu.Lock(); heard != 3 {
@@ -293,14 +293,14 @@ func TestAppendCoordinator(t *testing.T) {
 	mu.Unlock()
 	stop()
 	var unexpected *log.UnexpectedOffsetError
-	if _, _, err := p.AppendCoordinator(stamped(3, 0), 0, 2); !errors.As(err, &unexpected) {
+	if _, _, err := p.AppendCoordinator(stamped(3, 0), 0, 2, CoordinatorAppend{}); !errors.As(err, &unexpected) {
 		t.Errorf("wrong end: %v", err)
 	}
 	n.elect("t", 1)
-	if _, _, err := p.AppendCoordinator(stamped(3, 0), 0, 3); kind(err) != "74" {
+	if _, _, err := p.AppendCoordinator(stamped(3, 0), 0, 3, CoordinatorAppend{}); kind(err) != "74" {
 		t.Errorf("old epoch: %v", err)
 	}
-	if _, _, err := p.AppendCoordinator(stamped(2, 0), 1, -1); err != nil || heard != 3 {
+	if _, _, err := p.AppendCoordinator(stamped(2, 0), 1, -1, CoordinatorAppend{}); err != nil || heard != 3 {
 		t.Errorf("%v, heard of %d after stop", err, heard)
 	}
 	var read []int64
