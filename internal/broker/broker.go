@@ -235,6 +235,12 @@ func (b *Broker) QuorumLeader() (id, epoch int32) {
 // them when need be.
 func (b *Broker) NextProducerID(ctx context.Context) (int64, error) { return b.producers.Next(ctx) }
 
+// TryProducerID is NextProducerID for whoever must not wait, and false when no id is at hand just now.
+func (b *Broker) TryProducerID() (int64, bool) { return b.producers.Try() }
+
+// WaitProducerID waits until producer ids are at hand.
+func (b *Broker) WaitProducerID(ctx context.Context) error { return b.producers.Wait(ctx) }
+
 // Controller sends a request of this broker to the active controller.
 func (b *Broker) Controller(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
 	return b.channel.Do(ctx, req)

@@ -25,6 +25,7 @@ import (
 	"github.com/stelelog/stele/internal/security"
 	"github.com/stelelog/stele/internal/server"
 	"github.com/stelelog/stele/internal/telemetry"
+	"github.com/stelelog/stele/internal/txn"
 	"github.com/stelelog/stele/internal/vfs"
 	"github.com/stelelog/stele/internal/wire"
 )
@@ -50,6 +51,8 @@ type node struct {
 	dirs          *log.Dirs
 	replicas      *replica.Manager
 	groups        *coordinator.Runtime
+	txns          *coordinator.Transactions
+	txnChannel    *broker.TxnChannel
 	broker        *broker.Broker
 	failed        chan error
 	events        replica.Events
@@ -319,6 +322,9 @@ func (n *node) startBroker() error {
 		AlterPartition: func(topic metadata.UUID, change replica.AlterPartition, done func(replica.AlterOutcome, replica.LeaderAndISR)) {
 			n.broker.AlterPartition(topic, change, done)
 		},
+		VerifyTxn: func(ctx context.Context, v replica.TxnVerification) []error {
+			return n.txnChannel.VerifyProduce(ctx, v)
+		},
 		DirectoryAssigned: func(topic metadata.UUID, partition int32, dir metadata.UUID) {
 			n.broker.ReportPlace(topic, partition, dir)
 		},
@@ -355,10 +361,29 @@ func (n *node) startBroker() error {
 		LogDirFailureTimeout: n.config.Duration("log.dir.failure.timeout.ms"),
 		Publish:              n.publish, OnStanding: n.standing, Logger: n.logger,
 	})
+	n.startTransactions()
 	n.image.Store(new(n.broker.Image))
 	n.broker.Start()
 	n.onUnwind(n.broker.Stop)
 	return nil
+}
+
+// startTransactions makes the transaction coordinator, and what carries its words to other brokers.
+func (n *node) startTransactions() {
+	n.txnChannel = broker.NewTxnChannel(n.broker, func() *coordinator.Transactions { return n.txns }, broker.TxnChannelOptions{
+		Listener: n.config.InterBrokerListener(), Replicas: n.replicas, Groups: n.groups, RequestTimeout: n.config.Duration("request.timeout.ms"),
+		RetryBackoff: n.config.Duration("add.partitions.to.txn.retry.backoff.ms"), RetryMax: n.config.Duration("add.partitions.to.txn.retry.backoff.max.ms"),
+	})
+	n.onUnwind(n.txnChannel.Close)
+	n.txns = coordinator.NewTransactions(coordinator.TransactionOptions{
+		Config: txn.Config{
+			MaxTimeout: n.config.Duration("transaction.max.timeout.ms"), IDExpiration: n.config.Duration("transactional.id.expiration.ms"),
+			AbortInterval:  n.config.Duration("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+			ExpiryInterval: n.config.Duration("transaction.remove.expired.transaction.cleanup.interval.ms"), NextProducerID: n.broker.TryProducerID,
+		},
+		CommitTimeout: n.config.Duration("request.timeout.ms"), ProducerID: n.broker.WaitProducerID, WriteMarkers: n.txnChannel.WriteMarkers, Logger: n.logger,
+	})
+	n.onUnwind(n.txns.Close)
 }
 
 // followOptions say how partitions are copied from other brokers.
@@ -397,6 +422,7 @@ func (n *node) publish(image *metadata.Image, delta *metadata.Delta) error {
 	n.dirs.SetRoomLimits(log.RoomLimits{Soft: own.Long("log.dir.soft.limit.bytes"), Reserve: own.Long("log.dir.reserve.bytes")})
 	n.replicas.Apply(image, delta)
 	n.groups.Apply(n.id, n.replicas, image, delta)
+	n.txns.Apply(n.id, n.replicas, image, delta)
 	return nil
 }
 
@@ -472,7 +498,8 @@ func (n *node) ready(ctx context.Context) error {
 		return err
 	}
 	n.brokerAPI.Open(server.Node{
-		ID: n.id, ClusterID: n.plan.ClusterID, Config: n.config, Broker: n.broker, Replicas: n.replicas, Groups: n.groups, Logger: n.logger, LogLevel: n.level,
+		ID: n.id, ClusterID: n.plan.ClusterID, Config: n.config, Broker: n.broker, Replicas: n.replicas, Groups: n.groups, Txns: n.txns, Txn: n.txnChannel,
+		Logger: n.logger, LogLevel: n.level,
 	})
 	n.readiness.Met(readyStarted)
 	return nil

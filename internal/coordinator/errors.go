@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/stelelog/stele/internal/group"
 	"github.com/stelelog/stele/internal/replica"
+	"github.com/stelelog/stele/internal/shard"
 )
 
 // ErrLoading is what a request gets while its shard is being read from the log.
@@ -23,12 +23,14 @@ func writeError(err error) error {
 	case errors.Is(err, replica.ErrNotEnoughReplicas), errors.Is(err, replica.ErrNotEnoughReplicasAfterAppend),
 		errors.Is(err, replica.ErrUnknownTopicOrPartition), errors.Is(err, replica.ErrTimedOut),
 		errors.Is(err, context.DeadlineExceeded):
-		return group.ErrCoordinatorNotAvailable
+		return shard.ErrCoordinatorNotAvailable
 	case errors.Is(err, replica.ErrNotLeaderOrFollower), errors.Is(err, replica.ErrFencedLeaderEpoch), errors.As(err, &storage),
-		errors.Is(err, group.ErrNotCoordinator), errors.Is(err, errEndMoved):
-		return group.ErrNotCoordinator
+		errors.Is(err, shard.ErrNotCoordinator), errors.Is(err, errEndMoved):
+		return shard.ErrNotCoordinator
+	case errors.Is(err, replica.ErrInvalidProducerEpoch), errors.Is(err, replica.ErrInvalidTxnState):
+		return err
 	}
-	return group.ErrUnknownServer
+	return shard.ErrUnknownServer
 }
 
 // errEndMoved says that somebody else wrote to the partition: what the shard holds

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stelelog/stele/internal/record"
 	"github.com/stelelog/stele/internal/replica"
+	"github.com/stelelog/stele/internal/shard"
 )
 
 // replicaPartition is a partition of an internal topic on this broker.
@@ -22,7 +23,10 @@ func (r replicaPartition) Append(batch record.Batch, leaderEpoch int32, expected
 
 func (r replicaPartition) Guard(producerID int64, producerEpoch int16, v2 bool) (TxnGuard, error) {
 	guard, err := r.p.GuardTxnOffsets(producerID, producerEpoch, v2)
-	if err != nil || !guard.Held() {
+	switch {
+	case errors.Is(err, replica.ErrNotLeaderOrFollower):
+		return nil, shard.ErrNotCoordinator
+	case err != nil || !guard.Held():
 		return nil, err
 	}
 	return guard, nil

@@ -64,10 +64,19 @@ type pending struct {
 	expires time.Time
 	txn     bool
 	opts    AppendOptions
+	written chan<- error // of a marker, which is in no batch; has room for the outcome
 }
 
 // waits says whether somebody waits for the batch to be committed.
-func (b *pending) waits() bool { return len(b.replies)+len(b.writes) > 0 }
+func (b *pending) waits() bool { return len(b.replies)+len(b.writes) > 0 || b.written != nil }
+
+// tell says what became of a marker.
+func (b *pending) tell(err error) {
+	if b.written != nil {
+		b.written <- err
+		b.written = nil
+	}
+}
 
 // newRunner starts the shard of a partition that this broker leads in epoch.
 func (h *host[S, R]) newRunner(partition int32, p Partition, epoch int32) *runner[S, R] {
@@ -489,6 +498,7 @@ func (r *runner[S, R]) commit() {
 		}
 		b := r.inFlight[0]
 		r.inFlight = r.inFlight[1:]
+		b.tell(nil)
 		for _, reply := range b.replies {
 			r.deliver(reply.To, reply.Response)
 		}
@@ -508,6 +518,7 @@ func (r *runner[S, R]) expire() {
 		}
 		replies, writes := b.replies, b.writes
 		b.replies, b.writes = nil, nil
+		b.tell(shard.ErrCoordinatorNotAvailable)
 		r.fail(replies, writes, context.DeadlineExceeded)
 	}
 }
@@ -520,6 +531,7 @@ func (r *runner[S, R]) unload(cause error) {
 		r.inFlight = append(r.inFlight, r.batch)
 	}
 	for _, b := range r.inFlight {
+		b.tell(told)
 		for _, reply := range b.replies {
 			r.deliver(reply.To, reply.Response.Failed(told))
 		}

@@ -133,7 +133,7 @@ var features = []Feature{
 	{FeatureMetadataVersion, int16(LevelMin), int16(LevelLatest), int16(LevelLatest), LevelMin},
 	{FeatureShare, 0, 0, 0, 28},
 	{FeatureStreams, 0, 0, 0, 29},
-	{FeatureTransaction, 0, 0, 0, 24},
+	{FeatureTransaction, 0, 2, 2, 24},
 }
 
 // SupportedFeature returns the range of one feature, 0-0 and false when it is not announced.

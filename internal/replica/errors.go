@@ -51,7 +51,10 @@ var (
 	ErrTxnUnverified = errors.New("unable to verify that the partition is part of the transaction: its coordinator is not available")
 	// ErrSeveralProducers: the transactional batches of one request are of more than one producer.
 	ErrSeveralProducers = errors.New("transactional records of more than one producer id or epoch in one request")
-	errOffline          = errors.New("the directory is offline")
+	// ErrInvalidProducerEpoch and ErrInvalidTxnState are the log's, of batches of producers.
+	ErrInvalidProducerEpoch = log.ErrInvalidProducerEpoch
+	ErrInvalidTxnState      = log.ErrInvalidTxnState
+	errOffline              = errors.New("the directory is offline")
 	// ErrClosed: the manager has been closed.
 	ErrClosed = errors.New("replica manager is closed")
 )

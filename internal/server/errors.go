@@ -14,6 +14,7 @@ import (
 	"github.com/stelelog/stele/internal/quorum"
 	"github.com/stelelog/stele/internal/record"
 	"github.com/stelelog/stele/internal/replica"
+	"github.com/stelelog/stele/internal/txn"
 )
 
 // sentinel maps errors that are compared by identity.
@@ -67,6 +68,18 @@ var sentinels = []struct {
 	{group.ErrUnknownMemberID, kerr.UnknownMemberID},
 	{group.ErrUnknownServer, kerr.UnknownServerError},
 	{group.ErrUnstableOffsetCommit, kerr.UnstableOffsetCommit},
+
+	{txn.ErrConcurrentTransactions, kerr.ConcurrentTransactions},
+	{txn.ErrInvalidProducerIDMapping, kerr.InvalidProducerIDMapping},
+	{txn.ErrInvalidRegularExpression, kerr.InvalidRegularExpression},
+	{txn.ErrInvalidRequest, kerr.InvalidRequest},
+	{txn.ErrInvalidTransactionTimeout, kerr.InvalidTransactionTimeout},
+	{txn.ErrInvalidTxnState, kerr.InvalidTxnState},
+	{txn.ErrNoProducerID, kerr.CoordinatorLoadInProgress}, // retriable: the controller did not answer in time
+	{txn.ErrProducerFenced, kerr.ProducerFenced},
+	{txn.ErrTransactionAbortable, kerr.TransactionAbortable},
+	{txn.ErrTransactionalIDNotFound, kerr.TransactionalIDNotFound},
+	{broker.ErrTxnNetwork, kerr.NetworkException},
 
 	{broker.ErrNoController, kerr.RequestTimedOut},
 

@@ -32,7 +32,7 @@ func (a *brokerAPI) offsetCommit(r *Request, req *kmsg.OffsetCommitRequest) *kms
 			kept.Topic, kept.TopicID = known.Name, known.ID
 		}
 		for k := range topic.Partitions {
-			err := a.admitCommit(r, req, topic, known, found, topic.Partitions[k].Partition)
+			err := a.admitOffset(r, req.Version >= offsetsByID, topic.Topic, known, found, topic.Partitions[k].Partition)
 			if !groupAllowed {
 				err = kerr.GroupAuthorizationFailed
 			}
@@ -68,9 +68,10 @@ func (a *brokerAPI) offsetCommit(r *Request, req *kmsg.OffsetCommitRequest) *kms
 	return resp
 }
 
-func (a *brokerAPI) admitCommit(r *Request, req *kmsg.OffsetCommitRequest, topic *kmsg.OffsetCommitRequestTopic, known *metadata.Topic, found bool, partition int32) error {
-	name := topic.Topic
-	if req.Version >= offsetsByID {
+// admitOffset says whether an offset of a partition may be committed. The topic is named by its id or its name; known is
+// the one that was found.
+func (a *brokerAPI) admitOffset(r *Request, byID bool, name string, known *metadata.Topic, found bool, partition int32) error {
+	if byID {
 		if !found {
 			return kerr.UnknownTopicID
 		}

@@ -49,6 +49,7 @@ func (a *brokerAPI) coordinatorOf(r *Request, kind int8, key string) kmsg.FindCo
 		out.ErrorCode = err.Code
 		return out
 	}
+	topic, partitionFor := coordinator.GroupTopic, a.Groups.PartitionFor
 	switch kind {
 	case groupCoordinator:
 		if !r.mayGroup(security.Describe, key) {
@@ -58,19 +59,17 @@ func (a *brokerAPI) coordinatorOf(r *Request, kind int8, key string) kmsg.FindCo
 		if !r.Authorize(security.Describe, security.Resource{Type: security.TransactionalID, Name: key}) {
 			return fail(kerr.TransactionalIDAuthorizationFailed)
 		}
-		// There is no transaction coordinator here yet. A retriable error would have clients
-		// ask for ever.
-		return fail(kerr.UnsupportedVersion)
+		topic, partitionFor = coordinator.TransactionTopic, a.Txns.PartitionFor
 	default:
 		return fail(kerr.InvalidRequest)
 	}
 	image := a.image()
-	partition, ok := a.Groups.PartitionFor(key)
+	partition, ok := partitionFor(key)
 	if !ok {
-		a.creating.internal(coordinator.GroupTopic)
+		a.creating.internal(topic)
 		return fail(kerr.CoordinatorNotAvailable)
 	}
-	state, ok := image.Partition(coordinator.GroupTopic, partition)
+	state, ok := image.Partition(topic, partition)
 	if !ok {
 		return fail(kerr.CoordinatorNotAvailable)
 	}

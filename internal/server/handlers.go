@@ -25,6 +25,8 @@ type Node struct {
 	Broker    *broker.Broker
 	Replicas  *replica.Manager
 	Groups    *coordinator.Runtime
+	Txns      *coordinator.Transactions
+	Txn       *broker.TxnChannel
 	Logger    *slog.Logger
 	LogLevel  *slog.LevelVar   // of Logger, as DescribeConfigs shows and AlterConfigs changes it; nil: one that nothing follows
 	Now       func() time.Time // nil: time.Now
@@ -106,7 +108,13 @@ func (b *BrokerAPI) Handlers() []Handler {
 		reply(b, (*brokerAPI).deleteRecords),
 		reply(b, (*brokerAPI).initProducerID),
 		reply(b, (*brokerAPI).offsetForLeaderEpoch),
+		reply(b, (*brokerAPI).addPartitionsToTxn),
+		reply(b, (*brokerAPI).addOffsetsToTxn),
+		reply(b, (*brokerAPI).endTxn),
 		reply(b, (*brokerAPI).writeTxnMarkers),
+		reply(b, (*brokerAPI).txnOffsetCommit),
+		large(b, (*brokerAPI).describeTransactions),
+		large(b, (*brokerAPI).listTransactions),
 		large(b, (*brokerAPI).describeProducers),
 		large(b, (*brokerAPI).describeConfigs),
 		reply(b, (*brokerAPI).describeCluster),
@@ -143,12 +151,11 @@ type brokerAPI struct {
 func (a *brokerAPI) image() *metadata.Image { return a.Broker.Image() }
 
 // internalTopics are those that clients may read but not write.
-var internalTopics = map[string]bool{coordinator.GroupTopic: true, transactionTopic: true, shareTopic: true}
+var internalTopics = map[string]bool{coordinator.GroupTopic: true, coordinator.TransactionTopic: true, shareTopic: true}
 
 const (
-	transactionTopic = "__transaction_state"
-	shareTopic       = "__share_group_state"
-	metadataTopic    = "__cluster_metadata"
+	shareTopic    = "__share_group_state"
+	metadataTopic = "__cluster_metadata"
 )
 
 // mayTopic asks whether the request's principal may do op on a topic.

@@ -169,6 +169,7 @@ func (a *brokerAPI) produceResponse(r *Request, req *kmsg.ProduceRequest, slots 
 			if err != nil {
 				describeProduceError(&p, err)
 				p.ErrorCode = storageErrorBefore(4, req.Version, p.ErrorCode)
+				p.ErrorCode = transactionErrorBefore(req.Version, p.ErrorCode)
 				if p.LogStartOffset < 0 && !(slot.pending >= 0 && results[slot.pending].Refused) {
 					p.LogStartOffset = a.logStartBeside(p.ErrorCode, slot)
 				}
@@ -255,16 +256,7 @@ func (a *brokerAPI) initProducerID(r *Request, req *kmsg.InitProducerIDRequest) 
 	resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
 	resp.ProducerID, resp.ProducerEpoch = -1, -1
 	if req.TransactionalID != nil {
-		if *req.TransactionalID == "" {
-			resp.ErrorCode = kerr.InvalidRequest.Code
-			return resp
-		}
-		// There is no transaction coordinator here yet; FindCoordinator says the same.
-		resp.ErrorCode = kerr.UnsupportedVersion.Code
-		if !r.Authorize(security.Write, security.Resource{Type: security.TransactionalID, Name: *req.TransactionalID}) {
-			resp.ErrorCode = kerr.TransactionalIDAuthorizationFailed.Code
-		}
-		return resp
+		return a.initTransactional(r, req)
 	}
 	if !r.mayCluster(security.IdempotentWrite) && !a.mayWriteSomeTopic(r) {
 		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code

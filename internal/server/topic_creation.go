@@ -89,6 +89,14 @@ func (t *topicCreation) internal(name string) {
 		set("cleanup.policy", "compact")
 		set("compression.type", "producer")
 		set("segment.bytes", t.config.String("offsets.topic.segment.bytes"))
+	case coordinator.TransactionTopic:
+		topic.NumPartitions = int32(t.config.Int("transaction.state.log.num.partitions"))
+		topic.ReplicationFactor = int16(t.config.Int("transaction.state.log.replication.factor"))
+		set("cleanup.policy", "compact")
+		set("compression.type", "uncompressed")
+		set("unclean.leader.election.enable", "false")
+		set("min.insync.replicas", t.config.String("transaction.state.log.min.isr"))
+		set("segment.bytes", t.config.String("transaction.state.log.segment.bytes"))
 	default:
 		return // the coordinators of the others are not here yet
 	}

@@ -6,10 +6,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/stelelog/stele/internal/log"
-	"github.com/stelelog/stele/internal/record"
-	"github.com/stelelog/stele/internal/replica"
+	"github.com/stelelog/stele/internal/coordinator"
 	"github.com/stelelog/stele/internal/security"
+	"github.com/stelelog/stele/internal/txn"
 )
 
 // markersAtOnce bounds the markers that wait for their acknowledgement together.
@@ -52,11 +51,18 @@ func eachMarked(m *kmsg.WriteTxnMarkersRequestMarker, fn func(markedPartition)) 
 // writeMarker writes one marker to all its partitions, once to one that is named twice,
 // and puts what became of it in codes.
 func (a *brokerAPI) writeMarker(ctx context.Context, m *kmsg.WriteTxnMarkersRequestMarker, codes map[markedPartition]int16) {
-	marker := record.EndTxnMarker{Commit: m.Committed, ProducerID: m.ProducerID, ProducerEpoch: m.ProducerEpoch, CoordinatorEpoch: m.CoordinatorEpoch}
-	var waiting []markedPartition
+	marker := coordinator.Marker{
+		ProducerID: m.ProducerID, ProducerEpoch: m.ProducerEpoch, Commit: m.Committed, CoordinatorEpoch: m.CoordinatorEpoch, Version: int16(m.TransactionVersion),
+	}
 	write := func() {
-		a.appendMarkers(ctx, marker, m.TransactionVersion >= 2, waiting, codes)
-		waiting = waiting[:0]
+		if len(marker.Partitions) == 0 {
+			return
+		}
+		for i, err := range a.Txn.AppendMarkers(ctx, []coordinator.Marker{marker})[0] {
+			tp := marker.Partitions[i]
+			codes[markedPartition{m.ProducerID, tp.Topic, tp.Partition}] = markerCode(tp.Topic, err)
+		}
+		marker.Partitions = nil
 	}
 	named := map[markedPartition]bool{}
 	eachMarked(m, func(p markedPartition) {
@@ -68,11 +74,24 @@ func (a *brokerAPI) writeMarker(ctx context.Context, m *kmsg.WriteTxnMarkersRequ
 			codes[p] = err.Code
 			return
 		}
-		if waiting = append(waiting, p); len(waiting) == markersAtOnce {
+		if marker.Partitions = append(marker.Partitions, txn.TopicPartition{Topic: p.topic, Partition: p.partition}); len(marker.Partitions) == markersAtOnce {
 			write()
 		}
 	})
 	write()
+}
+
+// markerCode is what a transaction coordinator is told of one partition: a group coordinator that
+// is not ready is to be looked for anew.
+func markerCode(topic string, err error) int16 {
+	code := errorCode(err)
+	if topic == coordinator.GroupTopic {
+		switch code {
+		case kerr.CoordinatorLoadInProgress.Code, kerr.CoordinatorNotAvailable.Code, kerr.NotCoordinator.Code:
+			return kerr.NotLeaderForPartition.Code
+		}
+	}
+	return code
 }
 
 // mayMark looks at what needs no log.
@@ -84,28 +103,6 @@ func (a *brokerAPI) mayMark(m *kmsg.WriteTxnMarkersRequestMarker, p markedPartit
 		return kerr.UnknownTopicOrPartition // whatever the reason that it is not here: its coordinator looks for the leader anew
 	}
 	return nil
-}
-
-func (a *brokerAPI) appendMarkers(ctx context.Context, m record.EndTxnMarker, v2 bool, to []markedPartition, codes map[markedPartition]int16) {
-	if len(to) == 0 {
-		return
-	}
-	now := a.Now().UnixMilli()
-	appends := replica.ProduceRequest{Acks: -1, Timeout: a.Config.Duration("request.timeout.ms"), Origin: log.OriginCoordinator, TxnV2: v2}
-	for _, p := range to {
-		appends.Partitions = append(appends.Partitions, replica.ProducePartition{Topic: p.topic, Partition: p.partition, Records: record.NewEndTxnBatch(m, now)})
-	}
-	delayed := a.Replicas.Produce(appends)
-	select {
-	case <-delayed.Done():
-		for i, result := range delayed.Results() {
-			codes[to[i]] = errorCode(result.Err)
-		}
-	case <-ctx.Done():
-		for _, p := range to {
-			codes[p] = kerr.RequestTimedOut.Code
-		}
-	}
 }
 
 // markersResponse answers by producer id, in the order of the request: two markers of

@@ -21,9 +21,6 @@ type Config struct {
 	// ExpiryInterval is the time between two looks for ids to forget. Default 1 h.
 	ExpiryInterval time.Duration
 
-	// TwoPhaseCommit permits transactions without a time limit (KIP-939).
-	TwoPhaseCommit bool
-
 	// NextProducerID gives a producer id that was never given before, and false when none is at hand just now. It
 	// must not wait. It must be set.
 	NextProducerID func() (int64, bool)

@@ -11,7 +11,6 @@ import (
 
 // notYet are the APIs that Apache Kafka advertises and Stele does not, by the capability that brings each.
 var notYet = map[int16]string{
-	24: "transactions", 25: "transactions", 26: "transactions", 28: "transactions", 65: "transactions", 66: "transactions",
 	17: "security", 36: "security",
 	34: "several nodes",
 	68: "the consumer protocol", 69: "the consumer protocol",
@@ -23,8 +22,7 @@ var notYet = map[int16]string{
 
 // featuresNotYet likewise.
 var featuresNotYet = map[string]string{
-	"transaction.version": "transactions", "group.version": "the consumer protocol", "share.version": "share groups",
-	"streams.version": "streams groups",
+	"group.version": "the consumer protocol", "share.version": "share groups", "streams.version": "streams groups",
 }
 
 // offByDefault are features that are served and that a new cluster of Kafka's begins with, and one of ours does not.

@@ -122,7 +122,7 @@ func (n *node) run(t testing.TB) {
 func (n *node) launch(stele string) error {
 	args := []string{"serve", "--log-format", "json", "--data-dir", n.dir,
 		"--set", "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0", "--set", "http.listen=",
-		"--set", "log.retention.ms=-1", "--set", "offsets.topic.num.partitions=1", "--set", "group.initial.rebalance.delay.ms=0"}
+		"--set", "log.retention.ms=-1", "--set", "offsets.topic.num.partitions=1", "--set", "transaction.state.log.num.partitions=1", "--set", "group.initial.rebalance.delay.ms=0"}
 	for _, s := range n.set {
 		args = append(args, "--set", s)
 	}
