@@ -47,7 +47,7 @@ func (d *denyOne) set(denied ...denial) {
 func authorizedNode(t *testing.T, d *denyOne) (broker, controller *wire.Conn) {
 	t.Helper()
 	c, _, err := config.Parse(config.Sources{DataDir: t.TempDir(), Set: []string{
-		"listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0", "offsets.topic.num.partitions=1", "group.initial.rebalance.delay.ms=0", "http.listen=",
+		"listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0", "offsets.topic.num.partitions=1", "transaction.state.log.num.partitions=1", "group.initial.rebalance.delay.ms=0", "http.listen=",
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -148,6 +148,7 @@ func prepareTopicAndGroup(t *testing.T, request func(kmsg.Request) kmsg.Response
 		find := kmsg.NewPtrFindCoordinatorRequest()
 		find.CoordinatorKeys = []string{"g"}
 		if resp := request(find).(*kmsg.FindCoordinatorResponse); resp.Coordinators[0].ErrorCode == 0 {
+			prepareTransactionalID(t, request)
 			list := kmsg.NewPtrListGroupsRequest()
 			if request(list).(*kmsg.ListGroupsResponse).ErrorCode == 0 {
 				return
@@ -159,12 +160,58 @@ func prepareTopicAndGroup(t *testing.T, request func(kmsg.Request) kmsg.Response
 	}
 }
 
+// prepareTransactionalID has the transactional id there, so that lists can show it.
+func prepareTransactionalID(t *testing.T, request func(kmsg.Request) kmsg.Response) {
+	t.Helper()
+	find := kmsg.NewPtrFindCoordinatorRequest()
+	find.CoordinatorType, find.CoordinatorKeys = 1, []string{"x"}
+	start := kmsg.NewPtrInitProducerIDRequest()
+	id := "x"
+	start.TransactionalID, start.TransactionTimeoutMillis = &id, 60000
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		if request(find).(*kmsg.FindCoordinatorResponse).Coordinators[0].ErrorCode == 0 && request(start).(*kmsg.InitProducerIDResponse).ErrorCode == 0 {
+			return
+		}
+	}
+	t.Fatal("the transaction coordinator did not come up")
+}
+
 func oneBatch() []byte {
 	b := record.NewBuilder(record.BuilderOptions{})
 	if err := b.Append(time.Now().UnixMilli(), nil, []byte("v"), nil); err != nil {
 		panic(fmt.Sprintf("building a batch: %v", err))
 	}
 	return b.Bytes()
+}
+
+func addPartitionsRequest() kmsg.Request {
+	req := kmsg.NewPtrAddPartitionsToTxnRequest()
+	topic := kmsg.NewAddPartitionsToTxnRequestTopic()
+	topic.Topic, topic.Partitions = "t", []int32{0}
+	req.TransactionalID, req.Topics = "x", append(req.Topics, topic)
+	return atMost{req, 3}
+}
+
+func addPartitionsCode(r kmsg.Response) int16 {
+	return r.(*kmsg.AddPartitionsToTxnResponse).Topics[0].Partitions[0].ErrorCode
+}
+
+func addOffsetsRequest() kmsg.Request {
+	req := kmsg.NewPtrAddOffsetsToTxnRequest()
+	req.TransactionalID, req.Group = "x", "g"
+	return req
+}
+
+func txnOffsetRequest() kmsg.Request {
+	req := kmsg.NewPtrTxnOffsetCommitRequest()
+	topic := kmsg.NewTxnOffsetCommitRequestTopic()
+	topic.Topic, topic.Partitions = "t", append(topic.Partitions, kmsg.NewTxnOffsetCommitRequestTopicPartition())
+	req.TransactionalID, req.Group, req.Topics = "x", "g", append(req.Topics, topic)
+	return atMost{req, 5}
+}
+
+func txnOffsetCode(r kmsg.Response) int16 {
+	return r.(*kmsg.TxnOffsetCommitResponse).Topics[0].Partitions[0].ErrorCode
 }
 
 func brokerAuthorization() []authorizationCase {
@@ -310,7 +357,7 @@ func brokerAuthorization() []authorizationCase {
 		}, []denial{{security.Delete, onTopic}}, kerr.TopicAuthorizationFailed},
 		{"InitProducerId", func() kmsg.Request { return kmsg.NewPtrInitProducerIDRequest() },
 			func(r kmsg.Response) int16 { return r.(*kmsg.InitProducerIDResponse).ErrorCode },
-			[]denial{{security.IdempotentWrite, onCluster}, {security.Write, onTopic}, {security.Write, security.Resource{Type: security.Topic, Name: "new"}}, {security.Write, security.Resource{Type: security.Topic, Name: "__consumer_offsets"}}},
+			[]denial{{security.IdempotentWrite, onCluster}, {security.Write, onTopic}, {security.Write, security.Resource{Type: security.Topic, Name: "new"}}, {security.Write, security.Resource{Type: security.Topic, Name: "__consumer_offsets"}}, {security.Write, security.Resource{Type: security.Topic, Name: "__transaction_state"}}},
 			kerr.ClusterAuthorizationFailed},
 		{"InitProducerId, transactional id", func() kmsg.Request {
 			req := kmsg.NewPtrInitProducerIDRequest()
@@ -318,6 +365,36 @@ func brokerAuthorization() []authorizationCase {
 			req.TransactionalID = &id
 			return req
 		}, func(r kmsg.Response) int16 { return r.(*kmsg.InitProducerIDResponse).ErrorCode }, []denial{{security.Write, onTxn}}, kerr.TransactionalIDAuthorizationFailed},
+		{"AddPartitionsToTxn, transactional id", addPartitionsRequest, addPartitionsCode, []denial{{security.Write, onTxn}}, kerr.TransactionalIDAuthorizationFailed},
+		{"AddPartitionsToTxn, topic", addPartitionsRequest, addPartitionsCode, []denial{{security.Write, onTopic}}, kerr.TopicAuthorizationFailed},
+		{"AddPartitionsToTxn, of a broker", func() kmsg.Request { return kmsg.NewPtrAddPartitionsToTxnRequest() }, func(r kmsg.Response) int16 {
+			return r.(*kmsg.AddPartitionsToTxnResponse).ErrorCode
+		}, []denial{{security.ClusterAction, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"AddOffsetsToTxn, transactional id", addOffsetsRequest, func(r kmsg.Response) int16 { return r.(*kmsg.AddOffsetsToTxnResponse).ErrorCode }, []denial{{security.Write, onTxn}}, kerr.TransactionalIDAuthorizationFailed},
+		{"AddOffsetsToTxn, group", addOffsetsRequest, func(r kmsg.Response) int16 { return r.(*kmsg.AddOffsetsToTxnResponse).ErrorCode }, []denial{{security.Read, onGroup}}, kerr.GroupAuthorizationFailed},
+		{"EndTxn", func() kmsg.Request {
+			req := kmsg.NewPtrEndTxnRequest()
+			req.TransactionalID = "x"
+			return req
+		}, func(r kmsg.Response) int16 { return r.(*kmsg.EndTxnResponse).ErrorCode }, []denial{{security.Write, onTxn}}, kerr.TransactionalIDAuthorizationFailed},
+		{"TxnOffsetCommit, transactional id", txnOffsetRequest, txnOffsetCode, []denial{{security.Write, onTxn}}, kerr.TransactionalIDAuthorizationFailed},
+		{"TxnOffsetCommit, group", txnOffsetRequest, txnOffsetCode, []denial{{security.Read, onGroup}}, kerr.GroupAuthorizationFailed},
+		{"TxnOffsetCommit, topic", txnOffsetRequest, txnOffsetCode, []denial{{security.Read, onTopic}}, kerr.TopicAuthorizationFailed},
+		{"DescribeTransactions", func() kmsg.Request {
+			req := kmsg.NewPtrDescribeTransactionsRequest()
+			req.TransactionalIDs = []string{"x"}
+			return req
+		}, func(r kmsg.Response) int16 {
+			return r.(*kmsg.DescribeTransactionsResponse).TransactionStates[0].ErrorCode
+		}, []denial{{security.Describe, onTxn}}, kerr.TransactionalIDAuthorizationFailed},
+		{"ListTransactions", func() kmsg.Request { return kmsg.NewPtrListTransactionsRequest() }, func(r kmsg.Response) int16 {
+			for _, listed := range r.(*kmsg.ListTransactionsResponse).TransactionStates {
+				if listed.TransactionalID == "x" {
+					return 0
+				}
+			}
+			return kerr.TransactionalIDAuthorizationFailed.Code // left out of the list
+		}, []denial{{security.Describe, onTxn}}, kerr.TransactionalIDAuthorizationFailed},
 		{"OffsetForLeaderEpoch", func() kmsg.Request {
 			req := kmsg.NewPtrOffsetForLeaderEpochRequest()
 			topic := kmsg.NewOffsetForLeaderEpochRequestTopic()

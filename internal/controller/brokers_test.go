@@ -400,7 +400,7 @@ func TestM053_producer_id_blocks(t *testing.T) {
 func TestM005_bootstrap_records(t *testing.T) {
 	t.Parallel()
 	k := newCluster(t)
-	if got := kinds(k.log); got != "BeginTransaction FeatureLevel EndTransaction" {
+	if got := kinds(k.log); got != "BeginTransaction FeatureLevel FeatureLevel EndTransaction" {
 		t.Error(got)
 	}
 	if k.c.Image().MetadataVersion() != metadata.LevelLatest {
@@ -425,7 +425,9 @@ func TestControllerRegistration(t *testing.T) {
 	k := newCluster(t)
 	req := kmsg.NewPtrControllerRegistrationRequest()
 	req.ControllerID = 7
-	req.Features = []kmsg.ControllerRegistrationRequestFeature{{Name: "metadata.version", MinSupportedVersion: 7, MaxSupportedVersion: 33}}
+	req.Features = []kmsg.ControllerRegistrationRequestFeature{
+		{Name: "metadata.version", MinSupportedVersion: 7, MaxSupportedVersion: 33}, {Name: "transaction.version", MaxSupportedVersion: 2},
+	}
 	k.must(k.c.RegisterController(k.at(), req))
 	if _, ok := k.c.Image().Controller(7); !ok {
 		t.Error("not registered")

@@ -79,7 +79,9 @@ func registration(id int32, incarnation byte) *kmsg.BrokerRegistrationRequest {
 	req.BrokerID, req.ClusterID = id, clusterID
 	req.IncarnationID = metadata.UUID{0: incarnation, 1: byte(id)}
 	req.Listeners = []kmsg.BrokerRegistrationRequestListener{{Name: "PLAINTEXT", Host: "b", Port: 9092}}
-	req.Features = []kmsg.BrokerRegistrationRequestFeature{{Name: "metadata.version", MinSupportedVersion: 7, MaxSupportedVersion: 33}}
+	req.Features = []kmsg.BrokerRegistrationRequestFeature{
+		{Name: "metadata.version", MinSupportedVersion: 7, MaxSupportedVersion: 33}, {Name: "transaction.version", MaxSupportedVersion: 2},
+	}
 	req.LogDirs = [][16]byte{dirOf(id)}
 	req.PreviousBrokerEpoch = -1
 	return req

@@ -24,9 +24,6 @@ var codecs = []string{"none", "gzip", "snappy", "lz4", "zstd"}
 // try fails with an error that contains says.
 type limit struct{ why, says string }
 
-// onlyWith are limits that show on a target that serves a capability, and not on others.
-var onlyWith = map[string]map[string]string{} // client -> scenario -> capability
-
 // patient are clients that go on asking, without a word, for what a target does not serve: they are not held to be
 // told at once.
 var patient = map[string]map[string]bool{} // client -> scenario
@@ -131,9 +128,6 @@ func (s *suite) check(t *testing.T, c client, scenario string, f func(ctx contex
 	t.Helper()
 	timeout := 60 * time.Second
 	l, row, limited := limitOf(c.name(), scenario)
-	if capability, ok := onlyWith[c.name()][row]; ok && !s.served.has(capability) {
-		limited = false
-	}
 	gap, missing := s.served.missing(scenario)
 	if limited || missing {
 		timeout = 30 * time.Second
@@ -472,10 +466,7 @@ func (s *suite) read(t *testing.T) {
 			return differ("special-binary", compare(binaryRecords, got, false))
 		})
 		all := slices.Concat(plainRecords("first")[:3], plainRecords("second")[:3], plainRecords("third")[:3])
-		kept := all
-		if s.served.has(transactions) {
-			kept = slices.Concat(all[:3], all[6:])
-		}
+		kept := slices.Concat(all[:3], all[6:])
 		s.check(t, c, "read-committed", func(ctx context.Context) error {
 			if specialErr != nil {
 				return specialErr
@@ -570,10 +561,7 @@ func (s *suite) special() error {
 		key   string
 		abort bool
 	}{{"first", false}, {"second", true}, {"third", false}} {
-		b := batch{topic: "special-transactions", codec: "none", records: plainRecords(part.key)[:3]}
-		if s.served.has(transactions) {
-			b.transactionalID, b.abort = "special", part.abort
-		}
+		b := batch{topic: "special-transactions", codec: "none", records: plainRecords(part.key)[:3], transactionalID: "special", abort: part.abort}
 		if err := f.produce(ctx, b); err != nil {
 			return err
 		}

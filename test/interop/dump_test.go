@@ -39,7 +39,7 @@ func TestDump(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := &dumper{t: t, dir: target.Data(), files: map[string][]string{}}
-	if err := d.find(served.has(transactions)); err != nil {
+	if err := d.find(); err != nil {
 		t.Fatal(err)
 	}
 
@@ -209,10 +209,7 @@ func mixedWorkload(ctx context.Context, t *testing.T, target target) (map[string
 	}
 	// A failure here is reported, but leaves the other files to be judged.
 	transaction := func(c client, abort bool) {
-		b := batch{topic: "dump-tx", codec: "none", records: plainRecords("tx")[:5]}
-		if s.served.has(transactions) {
-			b.transactionalID, b.abort = "dump-tx", abort
-		}
+		b := batch{topic: "dump-tx", codec: "none", records: plainRecords("tx")[:5], transactionalID: "dump-tx", abort: abort}
 		if err := c.produce(ctx, b); err != nil {
 			t.Errorf("a transaction of %s: %v", c.name(), err)
 			return
@@ -295,7 +292,7 @@ type dumper struct {
 	files map[string][]string
 }
 
-func (d *dumper) find(transactions bool) error {
+func (d *dumper) find() error {
 	err := filepath.WalkDir(d.dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -330,10 +327,7 @@ func (d *dumper) find(transactions bool) error {
 	if err != nil {
 		return err
 	}
-	kinds := []string{"log", "index", "timeindex", "snapshot", "metadata", "checkpoint", "offsets"}
-	if transactions {
-		kinds = append(kinds, "txnindex", "transactions")
-	}
+	kinds := []string{"log", "index", "timeindex", "snapshot", "metadata", "checkpoint", "offsets", "txnindex", "transactions"}
 	for _, kind := range kinds {
 		if len(d.files[kind]) == 0 {
 			d.t.Errorf("the workload left no file of kind %s in %s", kind, d.dir)

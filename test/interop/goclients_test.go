@@ -38,10 +38,6 @@ func init() {
 	}
 }
 
-func init() {
-	onlyWith["kafka-go"] = map[string]string{"read-committed": transactions, "read-uncommitted": transactions}
-}
-
 var saramaLimits = map[string]limit{
 	"rebalance-consumer": {"sarama knows classic groups only", errCannot.Error()},
 }
