@@ -42,7 +42,7 @@ func (n *node) connectControllers() error {
 		names = append(names, l.Name)
 	}
 	n.mesh = quorum.NewMesh(quorum.MeshOptions{
-		Identity: n.identity(), Addresses: addresses, Listeners: names, Dial: (&net.Dialer{}).DialContext,
+		Identity: n.identity(), Addresses: addresses, Listeners: names, Dial: n.seams.Dial,
 		Timeout: n.config.Duration("controller.quorum.request.timeout.ms"), ErrorCode: server.ErrorCode, Logger: n.logger,
 	})
 	n.onUnwind(n.mesh.Close)
@@ -198,7 +198,7 @@ func (n *node) startQuorum(ctx context.Context) error {
 		watching.Wait()
 	})
 	n.image.Store(new(host.Committed))
-	n.controllerAPI.Open(host, server.ControllerNode{ID: n.id, Config: n.config, OwnBroker: n.ownBroker(), Logger: n.logger, LogLevel: n.level, Reach: n.mesh.Reach})
+	n.controllerAPI.Open(host, server.ControllerNode{ID: n.id, Config: n.config, OwnBroker: n.ownBroker(), Logger: n.logger, LogLevel: n.level, Dial: n.seams.Dial, Reach: n.mesh.Reach})
 	if len(host.Status().Voters) != 1 {
 		// The others may not be there yet, and need this node to be.
 		registering, cancel := context.WithCancel(context.Background())
@@ -256,7 +256,7 @@ func (n *node) tellLeader(ctx context.Context) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, n.config.Duration("controller.quorum.request.timeout.ms"))
 	defer cancel()
-	conn, err := wire.Dial(limited, (&net.Dialer{}).DialContext, addr, wire.DialOptions{ClientID: fmt.Sprint("controller-", n.id)})
+	conn, err := wire.Dial(limited, n.seams.Dial, addr, wire.DialOptions{ClientID: fmt.Sprint("controller-", n.id)})
 	if err != nil {
 		return err
 	}

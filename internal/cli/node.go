@@ -36,6 +36,7 @@ type node struct {
 	config     *config.Broker
 	authorizer security.Authorizer
 	fs         vfs.FS
+	seams      Seams
 	logger     *slog.Logger
 	level      *slog.LevelVar // of logger, nil when it cannot be changed
 	id         int32
@@ -70,8 +71,14 @@ type node struct {
 // wrong with ports, directories or settings is found before anything is changed on
 // disk. authorizer is asked on every API; nil allows everything.
 func startNode(ctx context.Context, c *config.Broker, logger *slog.Logger, level *slog.LevelVar, authorizer security.Authorizer) (*node, error) {
+	return startNodeOn(ctx, c, logger, level, authorizer, Seams{})
+}
+
+// startNodeOn is startNode on other disks and another network than this machine's.
+func startNodeOn(ctx context.Context, c *config.Broker, logger *slog.Logger, level *slog.LevelVar, authorizer security.Authorizer, seams Seams) (*node, error) {
+	seams = seams.complete()
 	n := &node{
-		authorizer: authorizer, config: c, fs: vfs.OS(), logger: logger, level: level, id: int32(c.Int("node.id")),
+		authorizer: authorizer, config: c, fs: seams.FS, seams: seams, logger: logger, level: level, id: int32(c.Int("node.id")),
 		incarnation: metadata.NewUUID(rand.Reader), failed: make(chan error, 1),
 	}
 	if err := n.start(ctx); err != nil {
@@ -140,6 +147,7 @@ func (n *node) listen() error {
 		MaxRequest: n.config.Int("socket.request.max.bytes"), RequestMemory: n.config.Long("queued.max.request.bytes"),
 		MaxIdle: n.config.Duration("connections.max.idle.ms"), WriteTimeout: writeTimeout(n.config.Duration("connections.max.idle.ms")), MaxConnections: maxConnections(orNever(n.config.Int("max.connections")), n.config.Int("log.max.open.files"), handleLimit()),
 		MaxConnectionsPerIP: orNever(n.config.Int("max.connections.per.ip")), MaxConnectionsPerIPOverrides: overrides,
+		Listen: n.seams.Listen,
 	}
 	if n.config.HasRole("broker") {
 		n.brokerAPI = server.NewBrokerAPI()
@@ -316,8 +324,8 @@ func (n *node) startBroker() error {
 		InitialDelay:                    n.config.Duration("log.initial.task.delay.ms"),
 		TxnMaxTimeout:                   n.config.Duration("transaction.max.timeout.ms"),
 		DirectoryFailed:                 n.directoryFailed,
-		Leader:                          func(id int32) replica.Leader { return n.broker.Leader(id, n.followOptions()) },
-		Fetchers:                        n.config.Int("num.replica.fetchers"), FetchBackoff: orNever(n.config.Duration("replica.fetch.backoff.ms")),
+		Leader:                          n.leader, Follow: n.seams.Follow,
+		Fetchers: n.config.Int("num.replica.fetchers"), FetchBackoff: orNever(n.config.Duration("replica.fetch.backoff.ms")),
 		RackAware: rackAware(n.config.String("replica.selector.class")),
 		AlterPartition: func(topic metadata.UUID, change replica.AlterPartition, done func(replica.AlterOutcome, replica.LeaderAndISR)) {
 			n.broker.AlterPartition(topic, change, done)
@@ -353,7 +361,7 @@ func (n *node) startBroker() error {
 	n.broker = broker.New(broker.Options{
 		NodeID: n.id, ClusterID: n.plan.ClusterID, IncarnationID: n.incarnation, Rack: n.config.String("broker.rack"), Advertised: n.advertised(),
 		Features: brokerFeatures(), LogDirIDs: ids, MetadataDirID: n.plan.IDs[n.plan.MetadataDir], PreviousBrokerEpoch: previous,
-		Controllers: controllers, Dial: (&net.Dialer{}).DialContext,
+		Controllers: controllers, Dial: n.seams.Dial,
 		HeartbeatInterval:    n.config.Duration("broker.heartbeat.interval.ms"),
 		RegistrationTimeout:  n.config.Duration("initial.broker.registration.timeout.ms"),
 		QuorumRequestTimeout: n.config.Duration("controller.quorum.request.timeout.ms"),
@@ -384,6 +392,11 @@ func (n *node) startTransactions() {
 		CommitTimeout: n.config.Duration("request.timeout.ms"), ProducerID: n.broker.WaitProducerID, WriteMarkers: n.txnChannel.WriteMarkers, Logger: n.logger,
 	})
 	n.onUnwind(n.txns.Close)
+}
+
+// leader is the broker with that id, as a source of its partitions.
+func (n *node) leader(id int32) replica.Leader {
+	return n.seams.Leader(id, n.broker.Leader(id, n.followOptions()))
 }
 
 // followOptions say how partitions are copied from other brokers.

@@ -216,3 +216,21 @@ func (m *Manager) tellISR(was, is *Role, cause string) {
 	m.o.Logger.Log(context.Background(), level, "isr change", "topic", is.Topic, "partition", is.Partition, "from", was.ISR,
 		"to", is.ISR, "leaderEpoch", is.LeaderEpoch, "partitionEpoch", is.PartitionEpoch, "cause", cause)
 }
+
+// FollowEvent is what a follower made of its leader's answer for one partition: the step it took, with the error that it
+// names; or where it is about to cut its log. It is for tests that count which of them a run has seen.
+type FollowEvent struct {
+	Partition *Partition
+	Answer    FollowAnswer
+	Step      FollowStep
+	Err       error
+	// Leader is where the leader's history ends that differs, and Cut where this one is cut; nil unless it is.
+	Leader OffsetAndEpoch
+	Cut    *Truncation
+}
+
+func (m *Manager) tellFollow(e FollowEvent) {
+	if m.o.Follow != nil {
+		m.o.Follow(e)
+	}
+}

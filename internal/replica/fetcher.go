@@ -330,6 +330,7 @@ func (f *fetcher) take(ctx context.Context, leader Leader, qs []FollowQuery, of 
 		if step == FollowRange {
 			step, err = f.outOfRange(ctx, leader, qs[k], of[k].p)
 		}
+		f.m.tellFollow(FollowEvent{Partition: of[k].p, Answer: answers[i].FollowAnswer, Step: step, Err: err})
 		f.settle(of[k], step, err)
 	}
 }
@@ -548,6 +549,7 @@ func (p *Partition) truncateFollowed(q FollowQuery, diverging OffsetAndEpoch) (F
 		pos, epochs := positionsOf(v), v.Epochs
 		v.Release()
 		cut := TruncationFor(diverging, epochs, pos.HighWatermark, pos.End)
+		p.m.tellFollow(FollowEvent{Partition: p, Answer: FollowAnswer{Diverging: true}, Step: FollowTruncate, Leader: diverging, Cut: &cut})
 		p.tellCut(q, pos, cut.To, diverging)
 		return p.log.TruncateTo(cut.To, "the leader's history differs")
 	})

@@ -45,6 +45,9 @@ type Options struct {
 	FetchMaxBytes int
 	// Leader makes an endpoint of the broker with that id, to copy partitions from; nil: partitions that follow stand still.
 	Leader func(id int32) Leader
+	// Follow hears what followers make of their leaders' answers, on the goroutine of the fetcher, which may hold locks of
+	// the partition; nil: nobody.
+	Follow func(FollowEvent)
 	// Fetchers is how many goroutines copy from each leader (num.replica.fetchers, 1).
 	Fetchers int
 	// FetchBackoff is the longest pause of a follower after an error that passes by itself (replica.fetch.backoff.ms, 1 s).
