@@ -42,6 +42,7 @@ sim: ## the simulators, and several brokers; SEEDS=n, ROUNDS=n for more
 	ROUNDS=$(ROUNDS) $(GO) test ./test/replication -count=1 -timeout 60m
 	SEEDS=$(SEEDS) $(GO) test ./test/sim/storage -count=1 -v -run 'TestStorageSim|TestPowerLoss'
 	SEEDS=$$((($(SEEDS) + 29) / 30)) $(GO) test ./test/sim/control -count=1 -timeout 3h -v -run TestControlSim
+	SEEDS=$$((($(SEEDS) + 39) / 40)) $(GO) test ./test/sim/cluster -count=1 -v -run TestClusterSim -timeout 3h
 
 chaos: ## kill -9 loops and full disks on real processes; needs root; MINUTES=n for all of it
 	MINUTES=$(MINUTES) test/chaos/run.sh

@@ -89,14 +89,14 @@ func New(opts Options) *Broker {
 	}
 	b := &Broker{opts: opts, published: make(chan struct{}), shown: make(chan struct{}), failed: make(chan error, 1)}
 	b.image.Store(metadata.EmptyImage())
-	b.builder = newImageBuilder(b.publish)
+	b.builder = newImageBuilder(b.registered, b.publish)
 	b.observer = newObserver(&b.opts, b.builder.apply, b.builder.restore)
 	b.channel = newChannel(opts.Dial, b.observer.leaderAddr, opts.Logger)
 	b.forwarding = newChannel(opts.Dial, b.observer.leaderAddr, opts.Logger)
 	b.life = newLifecycle(&b.opts)
 	b.life.do = b.channel.Do
-	b.life.applied = func() int64 { return b.image.Load().Offset() }
-	b.life.image = b.image.Load
+	b.life.image = b.known
+	b.life.applied = func() int64 { return b.known().Offset() }
 	b.producers.allocate = b.allocateProducerIDs
 	b.places = newAssignments(opts.NodeID, opts.Logger)
 	b.places.do, b.places.epoch = b.channel.Do, b.Epoch
@@ -186,6 +186,20 @@ func (b *Broker) Ready(ctx context.Context) error {
 	}
 	b.life.setState(StateRunning)
 	return nil
+}
+
+// known is the newest image: the one published last, or, before the first, what has been read so far.
+func (b *Broker) known() *metadata.Image {
+	if image := b.image.Load(); image.Offset() >= 0 {
+		return image
+	}
+	return b.builder.followed.Load()
+}
+
+// registered says whether an image has the registration of this process.
+func (b *Broker) registered(image *metadata.Image) bool {
+	self, ok := image.Broker(b.opts.NodeID)
+	return ok && self.IncarnationID == b.opts.IncarnationID
 }
 
 // publish runs on the observer's goroutine.

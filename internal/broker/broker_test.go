@@ -93,6 +93,11 @@ func unfenced() metadata.Record {
 	return &metadata.RegisterBrokerRecord{BrokerID: 9, IncarnationID: metadata.UUID{1}, BrokerEpoch: 77}
 }
 
+// registered is the same as the controller first writes it.
+func registered() metadata.Record {
+	return &metadata.RegisterBrokerRecord{BrokerID: 9, IncarnationID: metadata.UUID{1}, BrokerEpoch: 77, Fenced: true}
+}
+
 func topic(name string, id byte) metadata.Record {
 	return &metadata.TopicRecord{Name: name, TopicID: metadata.UUID{0: 1, 15: id}}
 }
@@ -108,7 +113,7 @@ func TestBrokerBecomesReady(t *testing.T) {
 	if b.State() == StateRunning {
 		t.Fatal("running before anything was published")
 	}
-	f.append(true, version(), topic("a", 1))
+	f.append(true, version(), topic("a", 1), registered())
 	p.until(t, "topic a exists", hasTopic("a"))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -145,12 +150,34 @@ func TestNothingIsPublishedTooEarly(t *testing.T) {
 	f := newFakeController(t)
 	f.append(true, &metadata.NoOpRecord{})
 	_, p := startBroker(t, f)
-	f.append(true, version())
+	f.append(true, version(), registered())
 	first := p.until(t, "metadata.version is set", func(i *metadata.Image) bool { return i.MetadataVersion() != 0 })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.images[0] != first || !p.whole[0] {
 		t.Fatalf("the first of %d images had version %d, whole %t", len(p.images), p.images[0].MetadataVersion(), p.whole[0])
+	}
+}
+
+// E-017: nothing is applied before the image has this process's own registration: what is older names this broker as
+// the leader of epochs in which an earlier process of it led.
+func TestE017_nothing_is_applied_before_the_own_registration(t *testing.T) {
+	t.Parallel()
+	f := newFakeController(t)
+	f.append(true, version(), &metadata.RegisterBrokerRecord{BrokerID: 9, IncarnationID: metadata.UUID{2}, BrokerEpoch: 5}, topic("old", 1))
+	b, p := startBroker(t, f)
+	for began := time.Now(); b.life.applied() < 0; {
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("the offset that heartbeats tell has not moved: the controller would never find the broker caught up")
+		}
+		<-time.After(time.Millisecond)
+	}
+	f.append(true, registered(), topic("new", 2))
+	p.until(t, "topic new exists", hasTopic("new"))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if first := p.images[0]; !hasTopic("new")(first) || !p.whole[0] {
+		t.Fatalf("the first image stands at offset %d, before the registration", first.Offset())
 	}
 }
 
@@ -164,7 +191,7 @@ func TestFirstImageHasCaughtUp(t *testing.T) {
 		f.snapshot, f.snapshotID = snapshotOf(t, version(), topic("snapped", 5)), [2]int64{40, 1}
 		f.end, f.hw = 40, 40
 	})
-	f.append(true, topic("after", 6))
+	f.append(true, topic("after", 6), registered())
 	_, p := startBroker(t, f)
 	p.until(t, "topic after exists", hasTopic("after"))
 	p.mu.Lock()
@@ -178,7 +205,7 @@ func TestFirstImageHasCaughtUp(t *testing.T) {
 func TestM042_transaction_is_published_whole(t *testing.T) {
 	t.Parallel()
 	f := newFakeController(t)
-	f.append(true, version())
+	f.append(true, version(), registered())
 	_, p := startBroker(t, f)
 	f.append(true, &metadata.BeginTransactionRecord{})
 	f.append(true, topic("a", 1))
@@ -202,14 +229,14 @@ func TestM042_transaction_is_published_whole(t *testing.T) {
 func TestM041_uncommitted_batches_taken_back(t *testing.T) {
 	t.Parallel()
 	f := newFakeController(t)
-	f.append(true, version())
+	f.append(true, version(), registered())
 	_, p := startBroker(t, f)
 	p.until(t, "metadata.version is set", func(i *metadata.Image) bool { return i.MetadataVersion() != 0 })
 	f.append(false, topic("lost", 1))
 	f.change(func() {
-		f.log, f.end, f.epoch = f.log[:1], 1, 2
+		f.log, f.end, f.epoch = f.log[:1], 2, 2
 		d := kmsg.NewFetchResponseTopicPartitionDivergingEpoch()
-		d.Epoch, d.EndOffset = 1, 1
+		d.Epoch, d.EndOffset = 1, 2
 		f.diverge = &d
 	})
 	f.append(true, topic("kept", 2))
@@ -229,7 +256,7 @@ func TestSnapshotReplacesTheImage(t *testing.T) {
 	t.Parallel()
 	f := newFakeController(t)
 	f.change(func() {
-		f.snapshot, f.snapshotID = snapshotOf(t, version(), topic("snapped", 5)), [2]int64{40, 1}
+		f.snapshot, f.snapshotID = snapshotOf(t, version(), topic("snapped", 5), registered()), [2]int64{40, 1}
 		f.end, f.hw = 40, 40
 	})
 	_, p := startBroker(t, f)
@@ -241,7 +268,7 @@ func TestSnapshotReplacesTheImage(t *testing.T) {
 	p.until(t, "topic after exists", hasTopic("after"))
 
 	whole := snapshotOf(t, version())
-	builder := newImageBuilder(func(*metadata.Image, *metadata.Delta) error { t.Error("published"); return nil })
+	builder := newImageBuilder(func(*metadata.Image) bool { return true }, func(*metadata.Image, *metadata.Delta) error { t.Error("published"); return nil })
 	footer := len(snapshotFooter())
 	for name, broken := range map[string][]byte{
 		"without footer": whole[:len(whole)-footer], "cut short": whole[:len(whole)-1], "empty": nil,

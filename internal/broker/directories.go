@@ -271,6 +271,8 @@ func (p *DirectoryPlan) Carry(fsys vfs.FS, format func(dir string, id metadata.U
 		if err := fsys.MkdirAll(dir, 0o755); err != nil {
 			return &DirectoryError{Dir: dir, Reason: "cannot be created", Err: err}
 		}
+		// A directory that goes with the power takes a voter's vote with it. The parent is not ours: it may not be readable.
+		_ = fsys.SyncDir(filepath.Dir(dir))
 		if dir == p.MetadataDir && format != nil {
 			if err := fsys.RemoveAll(filepath.Join(dir, quorum.TopicName+"-0")); err != nil {
 				return &DirectoryError{Dir: dir, Reason: "cannot be formatted", Err: err}

@@ -57,3 +57,24 @@ func TestPlanGoesOnWithoutAFailedDirectory(t *testing.T) {
 		t.Errorf("a new directory that cannot be read: %+v, %v", plan, err)
 	}
 }
+
+// What a start has formatted is there after a loss of power, also a metadata directory that is none of the log directories:
+// a controller that finds it empty would have no vote any more.
+func TestFormattedDirectoriesSurviveALossOfPower(t *testing.T) {
+	t.Parallel()
+	disk := vfs.NewMem()
+	plan, err := PlanDirectories(disk, []string{"/data/a"}, "/data/meta", 1, "")
+	if err == nil {
+		err = plan.Carry(disk, nil)
+	}
+	if err == nil {
+		err = disk.SyncDir("/") // the machine's own
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := PlanDirectories(disk.CrashClone(vfs.LoseUnsynced, 1), []string{"/data/a"}, "/data/meta", 1, "")
+	if err != nil || len(after.fresh) > 0 || after.IDs["/data/meta"] != plan.IDs["/data/meta"] {
+		t.Errorf("%+v, %v", after, err)
+	}
+}

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/stelelog/stele/internal/metadata"
 	"github.com/stelelog/stele/internal/record"
@@ -18,15 +19,25 @@ const snapshotLimit = 1 << 30
 // The first publication waits until the image has all that was committed when it
 // could be made: a snapshot, or the first piece of a long log, does not know the
 // topics that came later, and their partitions on disk would be taken for strays.
+// It also waits until the image has this process's own registration. What is older
+// names this broker as the leader of epochs in which an earlier process led: to lead
+// in them again, with a log that may have lost its end, would put other records at
+// offsets of the same epoch, which no follower could tell apart.
 type imageBuilder struct {
 	image   *metadata.Image
 	open    *metadata.Delta // what a metadata transaction holds back, nil outside of one
 	begun   bool            // the first publication was made
 	publish func(image *metadata.Image, delta *metadata.Delta) error
+	// registered says whether an image has this process's registration.
+	registered func(*metadata.Image) bool
+	// followed is the newest image while nothing is published yet.
+	followed atomic.Pointer[metadata.Image]
 }
 
-func newImageBuilder(publish func(*metadata.Image, *metadata.Delta) error) *imageBuilder {
-	return &imageBuilder{image: metadata.EmptyImage(), publish: publish}
+func newImageBuilder(registered func(*metadata.Image) bool, publish func(*metadata.Image, *metadata.Delta) error) *imageBuilder {
+	b := &imageBuilder{image: metadata.EmptyImage(), registered: registered, publish: publish}
+	b.followed.Store(b.image)
+	return b
 }
 
 // apply replays committed batches and publishes the image they lead to. A record
@@ -68,6 +79,10 @@ func (b *imageBuilder) begin(highWatermark int64) error {
 	// An image without metadata.version is one from before the quorum's first
 	// records: nothing may be shown of it yet.
 	if b.image.MetadataVersion() == 0 {
+		return nil
+	}
+	if !b.registered(b.image) {
+		b.followed.Store(b.image)
 		return nil
 	}
 	b.begun = true

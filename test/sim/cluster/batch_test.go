@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"time"
 )
 
 // The record batches of this package's clients and checkers, by the format's description and not by the code under test.
@@ -50,6 +51,7 @@ type readBatch struct {
 	crc        uint32
 	size       int
 	control    bool
+	written    time.Time // by the producer's clock
 	records    []readRecord
 }
 
@@ -74,7 +76,7 @@ func readBatches(raw []byte, ids bool, each func(*readBatch) error) error {
 		}
 		one := raw[:size]
 		raw = raw[size:]
-		b = readBatch{base: int64(be.Uint64(one)), epoch: int32(be.Uint32(one[12:])), crc: be.Uint32(one[17:]), size: size, records: b.records[:0]}
+		b = readBatch{base: int64(be.Uint64(one)), epoch: int32(be.Uint32(one[12:])), crc: be.Uint32(one[17:]), size: size, written: time.UnixMilli(int64(be.Uint64(one[27:]))), records: b.records[:0]}
 		b.last = b.base + int64(be.Uint32(one[23:]))
 		if sum := crc32.Checksum(one[21:], castagnoli); sum != b.crc || one[16] != 2 {
 			return fmt.Errorf("batch at offset %d: checksum %08x, bytes have %08x", b.base, b.crc, sum)

@@ -209,6 +209,7 @@ func (p *producer) produce(ctx context.Context, partition int) {
 			first = t.id
 		} else if first != t.id {
 			p.id = -1 // another topic of the same name: whatever was written is gone
+			p.w.abandon(ids)
 			return
 		}
 		req := kmsg.NewPtrProduceRequest()
@@ -245,7 +246,7 @@ func (p *producer) produce(ctx context.Context, partition int) {
 			errors.Is(err, kerr.FencedLeaderEpoch), errors.Is(err, kerr.KafkaStorageError), errors.Is(err, kerr.LeaderNotAvailable):
 			p.stale = true
 		case errors.Is(err, kerr.OutOfOrderSequenceNumber), errors.Is(err, kerr.UnknownProducerID), errors.Is(err, kerr.InvalidProducerEpoch):
-			p.w.restartedProducers.Add(1)
+			p.w.abandon(ids)
 			p.id = -1
 			return
 		case errors.Is(err, kerr.RequestTimedOut), errors.Is(err, kerr.NotEnoughReplicas), errors.Is(err, kerr.NotEnoughReplicasAfterAppend):
@@ -337,9 +338,10 @@ func (c *consumer) fetch(ctx context.Context, partition int) {
 	if one.DivergingEpoch.Epoch >= 0 {
 		c.truncated++
 		c.w.shownTruncations.Add(1)
-		at.offset, at.epoch = min(at.offset, one.DivergingEpoch.EndOffset), one.DivergingEpoch.Epoch
+		at.offset, at.epoch = min(at.offset, one.DivergingEpoch.EndOffset), -1 // what stands before it now is not known
 		return
 	}
+	isr := c.w.inSync(from.leader, t.id, int32(partition))
 	err = readBatches(one.RecordBatches, true, func(b *readBatch) error {
 		for _, rec := range b.records {
 			if rec.offset < at.offset {
@@ -357,7 +359,7 @@ func (c *consumer) fetch(ctx context.Context, partition int) {
 			at.offset, at.epoch = rec.offset+1, b.epoch
 			c.read++
 			c.w.shown.Add(1)
-			c.w.promise(t.id, int32(partition), evidence{offset: rec.offset, id: rec.id, low: from.epoch, high: from.epoch, what: "shown to a consumer", judgedIn: -1})
+			c.w.promise(t.id, int32(partition), evidence{offset: rec.offset, id: rec.id, low: from.epoch, high: from.epoch, what: "shown to a consumer", judgedIn: -1, isr: isr, at: b.written})
 		}
 		return nil
 	})

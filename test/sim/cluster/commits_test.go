@@ -23,6 +23,7 @@ type committed struct {
 	unsure  []*oneCommit // those that were not, since the beginning: they may be on their way yet
 	count   int
 	unclean int // unclean elections of the offsets topic at the last acknowledgement
+	there   evidence
 }
 
 type oneCommit struct {
@@ -91,6 +92,7 @@ func (c *commits) commit(ctx context.Context, topic string, id metadata.UUID, pa
 		return
 	}
 	s.last, s.unclean = one, c.w.uncleanOffsets()
+	_, s.there = c.w.offsets()
 	c.w.committed.Add(1)
 }
 
@@ -133,7 +135,7 @@ func (c *commits) check(ctx context.Context, topic string, id metadata.UUID, par
 			return
 		}
 	}
-	if c.w.uncleanOffsets() != s.unclean || c.w.topicGone(id) {
+	if c.w.uncleanOffsets() != s.unclean || c.w.topicGone(id) || c.w.offsetsLost(&s.there) {
 		s.last = nil // whatever is there is the past
 		return
 	}

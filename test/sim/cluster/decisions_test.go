@@ -44,7 +44,6 @@ type partitionState struct {
 	uncleanIn []int32
 	leaders   map[int32]int32 // by leader epoch
 	evidence  []evidence
-	lostCount int
 }
 
 func (p *partitionState) String() string { return fmt.Sprintf("%s-%d", p.topic.name, p.id) }

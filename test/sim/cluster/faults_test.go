@@ -73,7 +73,7 @@ func (w *world) crash(h *host, l *life) {
 	if !all && w.downNow() >= 2 {
 		return
 	}
-	loss := []vfs.Loss{vfs.LoseNothing, vfs.LoseNothing, vfs.LoseSome, vfs.LoseUnsynced}[w.rng.IntN(4)]
+	loss := []vfs.Loss{vfs.LoseNothing, vfs.LoseNothing, vfs.LoseNothing, vfs.LoseNothing, vfs.LoseSome, vfs.LoseUnsynced}[w.rng.IntN(6)]
 	off := loss != vfs.LoseNothing && w.rng.IntN(2) == 0
 	if all && w.rng.IntN(2) == 0 {
 		loss = vfs.LoseNothing

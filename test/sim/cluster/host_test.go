@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -26,7 +27,8 @@ type host struct {
 	disks *vfs.Mem
 	life  *life
 	lives int
-	down  bool // on purpose: somebody will start it again
+	down  bool      // on purpose: somebody will start it again
+	loss  time.Time // when what was not synced was lost last
 }
 
 // life is one process, from its start to its end.
@@ -41,6 +43,8 @@ type life struct {
 	node   atomic.Pointer[cli.Node]
 	ready  atomic.Bool
 	ended  chan struct{}
+	// stopping is closed when a stop that somebody asked for is over; nil while nobody has. h.mu guards it.
+	stopping chan struct{}
 
 	broken  atomic.Pointer[brokenDisk]
 	lagging atomic.Int64 // nanoseconds that its fetchers hold each answer back: a slow disk of a follower
@@ -143,7 +147,12 @@ func (l *life) run(c *config.Broker) {
 		go h.crash(l, vfs.LoseNothing, false, time.Second)
 		<-l.ctx.Done()
 	}
-	if n != nil {
+	h.mu.Lock()
+	stopping := l.stopping
+	h.mu.Unlock()
+	if stopping != nil {
+		<-stopping
+	} else if n != nil {
 		n.Kill()
 	}
 }
@@ -157,6 +166,9 @@ func (h *host) crash(l *life, loss vfs.Loss, off bool, pause time.Duration) bool
 	}
 	l.net.cutOff(off)
 	h.disks = h.disks.CrashClone(loss, h.w.seed+uint64(h.lives)*7919)
+	if loss != vfs.LoseNothing {
+		h.loss = time.Now()
+	}
 	h.life = nil
 	h.down = true
 	h.mu.Unlock()
@@ -174,8 +186,10 @@ func (h *host) stop(pause time.Duration) {
 		return
 	}
 	h.down = true
+	l.stopping = make(chan struct{})
 	h.mu.Unlock()
 	l.node.Load().Stop()
+	close(l.stopping)
 	h.mu.Lock()
 	if h.life != l {
 		h.mu.Unlock()
@@ -187,6 +201,12 @@ func (h *host) stop(pause time.Duration) {
 	l.cancel()
 	<-l.ended
 	h.w.after(pause, h.start)
+}
+
+func (h *host) lost() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.loss
 }
 
 func (h *host) now() *life {
@@ -243,8 +263,10 @@ func (b *badLeader) spoil(a *replica.Followed) {
 	switch b.rng.IntN(6) {
 	case 0, 1, 2:
 		if len(a.Records) > batchHeader {
+			// Only bytes that the checksum covers: base offset and epoch are the leader's word alone.
+			size := min(len(a.Records), 12+int(binary.BigEndian.Uint32(a.Records[8:])))
 			a.Records = append([]byte(nil), a.Records...)
-			a.Records[batchHeader-4+b.rng.IntN(len(a.Records)-batchHeader)] ^= 0x10
+			a.Records[21+b.rng.IntN(size-21)] ^= 1 << b.rng.IntN(8)
 		}
 	case 3:
 		a.Err, a.Records = fmt.Errorf("%w: as said by the leader", replica.ErrCorrupt), nil

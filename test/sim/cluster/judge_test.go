@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/stelelog/stele/internal/replica"
 )
@@ -15,7 +16,7 @@ type judge struct {
 	buffer  []byte
 
 	truncations, looks int
-	lost               int // acknowledged or shown records that an unclean election has cost
+	lost, lostByPower  int // acknowledged or shown records that an unclean election, or the power of all replicas, has cost
 }
 
 // place is where records must be the same on all replicas (P4, P7).
@@ -64,6 +65,10 @@ type evidence struct {
 	low, high int32
 	what      string
 	judgedIn  int32 // the leader epoch in which a leader was found to have it
+	// isr was in sync then. When all of them have lost what was not synced since the record was written, so may the record
+	// be; not so where each record is flushed before it is acknowledged.
+	isr []int32
+	at  time.Time // when it was written, or before
 }
 
 func newJudge(w *world) *judge {
@@ -316,7 +321,11 @@ func (j *judge) has(m *mirror, p *partitionState, v *evidence, epoch int32, hw i
 	}
 	if p.uncleanBetween(v.low, epoch) {
 		j.lost++
-		p.lostCount++
+		v.what = ""
+		return nil
+	}
+	if j.w.allLost(p, v) {
+		j.lostByPower++
 		v.what = ""
 		return nil
 	}

@@ -21,6 +21,7 @@ type world struct {
 	seed        uint64
 	rng         *rand.Rand // of the faults; the main goroutine's
 	controllers int
+	eligible    bool // eligible leader replicas are kept
 	net         *network
 	hosts       []*host
 	lines       *lines
@@ -33,8 +34,10 @@ type world struct {
 	load        context.Context
 	endLoad     context.CancelFunc
 
-	mu  sync.Mutex // guards the evidence of partitions, and err
-	err error
+	mu        sync.Mutex // guards what follows, and the decisions with the evidence of partitions
+	err       error
+	ordered   map[uint64]bool // the idempotent producers
+	abandoned map[uint64]bool // records that their producers gave up
 
 	ops, acked, shown, committed, checkedCommits, unplaced, restartedProducers, shownTruncations, endedByItself atomic.Int64
 	crashes, faults                                                                                             int
@@ -54,7 +57,7 @@ type topicKind struct {
 func newWorld(seed uint64, c *coverage) *world {
 	w := &world{
 		seed: seed, rng: rand.New(rand.NewPCG(seed, 0xfa17)), controllers: 3, net: newNetwork(seed), lines: newLines(), coverage: c,
-		quiet: make(chan struct{}),
+		quiet: make(chan struct{}), ordered: map[uint64]bool{}, abandoned: map[uint64]bool{},
 		kinds: []*topicKind{
 			{name: "orders", partitions: 2, replicas: 3, minISR: 2},
 			{name: "events", partitions: 2, replicas: 3, minISR: 1, unclean: true},
@@ -62,6 +65,7 @@ func newWorld(seed uint64, c *coverage) *world {
 			{name: "scratch", partitions: 1, replicas: 2, minISR: 1, volatile: true},
 		},
 	}
+	w.eligible = seed%4 != 0
 	w.decided, w.judge = newDecisions(w), newJudge(w)
 	w.load, w.endLoad = context.WithCancel(context.Background())
 	for id := 1; id <= 4; id++ {
@@ -83,6 +87,10 @@ func (w *world) kindOf(name string) *topicKind {
 func (w *world) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.failLocked(err)
+}
+
+func (w *world) failLocked(err error) {
 	if w.err == nil {
 		w.err = err
 		w.lines.say("FAILED: %v", err)
@@ -143,12 +151,12 @@ func (w *world) acknowledged(node int, topic metadata.UUID, partition int32, bas
 		w.unplaced.Add(1)
 		return
 	}
-	high := one.Role().LeaderEpoch
+	role := one.Role()
 	var found []evidence
 	_ = readBatches(raw, true, func(b *readBatch) error {
 		for _, r := range b.records {
 			if r.offset >= base && r.offset < base+int64(len(ids)) && r.id == ids[r.offset-base] {
-				found = append(found, evidence{offset: r.offset, id: r.id, low: b.epoch, high: high, what: "acknowledged by all in sync", judgedIn: -1})
+				found = append(found, evidence{offset: r.offset, id: r.id, low: b.epoch, high: role.LeaderEpoch, what: "acknowledged by all in sync", judgedIn: -1, isr: role.ISR, at: b.written})
 			}
 		}
 		return errEnough
@@ -165,10 +173,54 @@ func (w *world) acknowledged(node int, topic metadata.UUID, partition int32, bas
 	}
 }
 
+// abandon notes records that their producer gives up: they may be written late, or never.
+func (w *world) abandon(ids []uint64) {
+	w.restartedProducers.Add(1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range ids {
+		w.abandoned[id] = true
+	}
+}
+
+// inSync is who is in sync by the leader's word.
+func (w *world) inSync(node int, topic metadata.UUID, partition int32) []int32 {
+	if n := w.hosts[node-1].node(); n != nil && n.Replicas() != nil {
+		if one, err := n.Replicas().PartitionByID(topic, partition); err == nil {
+			return one.Role().ISR
+		}
+	}
+	return nil
+}
+
+// allLost says whether every replica that was in sync has lost what was not synced since. Where no eligible leaders are
+// kept, the last one in sync leads again with what it has: then it is enough that one who has led since had lost it.
+func (w *world) allLost(p *partitionState, v *evidence) bool {
+	if p.topic.kind != nil && p.topic.kind.flush {
+		return false
+	}
+	if !w.eligible {
+		for epoch, leader := range p.leaders {
+			if epoch > v.low && leader > 0 && w.hosts[leader-1].lost().After(v.at) {
+				return true
+			}
+		}
+	}
+	for _, id := range v.isr {
+		if !w.hosts[id-1].lost().After(v.at) {
+			return false
+		}
+	}
+	return len(v.isr) > 0
+}
+
 // uncleanOffsets counts the unclean elections of the offsets topic.
 func (w *world) uncleanOffsets() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.decided.follow(); err != nil {
+		w.failLocked(err)
+	}
 	for _, t := range w.decided.topics {
 		if t.kind == nil {
 			for _, p := range t.partitions {
@@ -177,6 +229,26 @@ func (w *world) uncleanOffsets() (n int) {
 		}
 	}
 	return n
+}
+
+// offsets is the partition that holds the groups' offsets, and evidence of what is written there now.
+func (w *world) offsets() (p *partitionState, now evidence) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range w.decided.topics {
+		if p := t.partitions[0]; t.kind == nil && p != nil {
+			return p, evidence{isr: p.isr, at: time.Now().Add(-5 * time.Second), low: p.leaderEpoch} // a commit's patience
+		}
+	}
+	return nil, now
+}
+
+// offsetsLost is allLost for what was written to the offsets topic.
+func (w *world) offsetsLost(v *evidence) bool {
+	p, _ := w.offsets()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return p != nil && w.allLost(p, v)
 }
 
 func (w *world) topicGone(id metadata.UUID) bool {
@@ -201,6 +273,9 @@ func (w *world) run() {
 	if !w.prepare() {
 		return
 	}
+	if w.eligible {
+		w.enableEligible()
+	}
 	w.startClients()
 	end := time.Now().Add(faultTime)
 	for time.Now().Before(end) && w.failure() == nil {
@@ -220,9 +295,8 @@ func (w *world) run() {
 func (w *world) look(whole bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.judge.look(whole); err != nil && w.err == nil {
-		w.err = err
-		w.lines.say("FAILED: %v", err)
+	if err := w.judge.look(whole); err != nil {
+		w.failLocked(err)
 	}
 }
 
@@ -246,6 +320,28 @@ func (w *world) prepare() bool {
 	}
 	w.fail(errors.New("the cluster did not come up"))
 	return false
+}
+
+// enableEligible turns eligible leader replicas on.
+func (w *world) enableEligible() {
+	c := w.newClient("features", 98)
+	defer c.close()
+	for range 10 {
+		req := kmsg.NewPtrUpdateFeaturesRequest()
+		req.TimeoutMillis = 3000
+		f := kmsg.NewUpdateFeaturesRequestFeatureUpdate()
+		f.Feature, f.MaxVersionLevel, f.UpgradeType = metadata.FeatureELR, 1, 1
+		req.FeatureUpdates = append(req.FeatureUpdates, f)
+		resp, err := c.ask(context.Background(), c.anyNode(), 5*time.Second, req)
+		if err == nil && resp.(*kmsg.UpdateFeaturesResponse).ErrorCode == 0 {
+			return
+		}
+		if r, ok := resp.(*kmsg.UpdateFeaturesResponse); ok && r.ErrorMessage != nil {
+			w.lines.say("features: error %d, %s", r.ErrorCode, *r.ErrorMessage)
+		}
+		time.Sleep(time.Second)
+	}
+	w.fail(errors.New("eligible leader replicas cannot be turned on"))
 }
 
 func (w *world) createTopic(c *client, k *topicKind) error {
@@ -286,6 +382,7 @@ func (w *world) startClients() {
 	}
 	produce := func(kind int, acks int16, idempotent bool, pace time.Duration) {
 		p := &producer{client: client(), kind: w.kinds[kind], acks: acks, idempotent: idempotent, number: number, pace: pace}
+		w.ordered[number] = idempotent
 		w.running.Go(func() { p.run(w.load) })
 	}
 	produce(0, -1, true, 400*time.Millisecond)
@@ -296,7 +393,7 @@ func (w *world) startClients() {
 	produce(2, -1, true, 600*time.Millisecond)
 	produce(3, -1, true, 900*time.Millisecond)
 	for i, k := range []int{0, 1, 2, 3} {
-		c := &consumer{client: client(), kind: w.kinds[k], group: fmt.Sprintf("group-%d", i), pace: 800 * time.Millisecond}
+		c := &consumer{client: client(), kind: w.kinds[k], group: fmt.Sprintf("group-%d", i), pace: 500 * time.Millisecond}
 		w.running.Go(func() { c.run(w.load) })
 	}
 }
@@ -399,7 +496,7 @@ func (w *world) census() {
 			}
 			for i := range p.evidence {
 				v := &p.evidence[i]
-				if e, ok := first.at(v.offset); (!ok || e.id != v.id) && v.offset >= first.start && !p.uncleanBetween(v.low, p.leaderEpoch) {
+				if e, ok := first.at(v.offset); (!ok || e.id != v.id) && v.offset >= first.start && !p.uncleanBetween(v.low, p.leaderEpoch) && !w.allLost(p, v) {
 					w.fail(fmt.Errorf("census: %s: offset %d, %s in epoch %d, is not there", p, v.offset, v.what, v.low))
 				}
 			}
@@ -410,13 +507,24 @@ func (w *world) census() {
 	}
 }
 
-// once checks that no record is there twice, and that those of a producer are in their order.
+// once checks that no record is there twice, and that those of an idempotent producer are in their order. A batch that a
+// producer gave up may come late.
 func (w *world) once(p *partitionState, m *mirror) {
-	last := map[uint64]uint64{}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last, seen := map[uint64]uint64{}, map[uint64]int64{}
 	for _, e := range m.entries {
+		if before, twice := seen[e.id]; twice {
+			w.failLocked(fmt.Errorf("P11: %s: record %x is at offset %d and at offset %d", p, e.id, before, e.offset))
+			return
+		}
+		seen[e.id] = e.offset
 		producer := e.id >> 40
+		if !w.ordered[producer] || w.abandoned[e.id] {
+			continue
+		}
 		if e.id <= last[producer] {
-			w.fail(fmt.Errorf("P11: %s: record %x at offset %d comes after %x", p, e.id, e.offset, last[producer]))
+			w.failLocked(fmt.Errorf("P11: %s: record %x at offset %d comes after %x", p, e.id, e.offset, last[producer]))
 			return
 		}
 		last[producer] = e.id
