@@ -44,6 +44,7 @@ const (
 	sectionProduce = "Produce, replayed: the broker on one core, the generator on the other"
 	sectionConsume = "Consume, replayed: the broker on one core, the generator on the other"
 	sectionFlush   = "Durable produce: flush.messages=1, the broker on one core, the generator on the other"
+	sectionCompact = "Compaction: the broker on one core"
 	sectionTools   = "Kafka's own tools, on the same two cores as the broker"
 	sectionLatency = "End-to-end latency, ms"
 	sectionProcess = "Starts and memory"
@@ -111,6 +112,11 @@ func allRows(every bool) []row {
 	durable := with(func(l *load) { l.batch, l.conns = 0, 64 })
 	rows = append(rows, row{name: "flush.messages=1 " + durable.String(), section: sectionFlush, fixture: bound, quick: true, load: durable,
 		reach: reach{memoryAtMost: 0.2}, measure: (*bench).flushRow})
+	for _, codec := range []record.Codec{record.None, record.LZ4} {
+		rows = append(rows, row{name: fmt.Sprintf("compaction, %s, 1 partition of 384 MB, 100,000 keys", codecName(codec)), section: sectionCompact, fixture: bound,
+			quick: codec == record.None, load: with(func(l *load) { l.partitions, l.record, l.codec = 1, 512, codec }), reach: reach{cpuAtMost: 0.6, memoryAtMost: 0.2},
+			measure: (*bench).compactRow})
+	}
 	consume := func(name string, groups int, codec record.Codec, quick bool, measure func(*bench, []server, *row) ([]figure, error)) {
 		rows = append(rows, row{name: fmt.Sprintf("consume %s, %s, groups=%d", name, codecName(codec), groups), section: sectionConsume, fixture: bound,
 			quick: quick, load: with(func(l *load) { l.conns, l.codec = groups, codec }), reach: reach{cpuAtMost: 0.6, rateAtLeast: 1.5}, measure: measure})

@@ -136,7 +136,7 @@ func (j *Job) batch() (b []byte, records int, bytes int64, err error) {
 	const overhead = 12 // of a record around its value
 	room := j.BatchSize - record.HeaderSize
 	for records == 0 || room >= j.RecordSize+overhead {
-		if err := builder.Append(now, nil, value(random, j.RecordSize), nil); err != nil {
+		if err := builder.Append(now, nil, Value(random, j.RecordSize), nil); err != nil {
 			return nil, 0, 0, err
 		}
 		records++
@@ -148,7 +148,8 @@ func (j *Job) batch() (b []byte, records int, bytes int64, err error) {
 var words = []string{"account", "balance", "cancelled", "customer", "delivered", "event", "failed", "gateway", "invoice", "latency", "message",
 	"null", "order", "payment", "pending", "region", "request", "session", "status", "true", "updated", "user", "version", "warehouse"}
 
-func value(random *rand.Rand, size int) []byte {
+// Value makes a record's value of words and numbers.
+func Value(random *rand.Rand, size int) []byte {
 	var v []byte
 	for len(v) < size {
 		v = fmt.Appendf(v, `"%s":"%x",`, words[random.IntN(len(words))], random.Uint32())

@@ -76,7 +76,7 @@ func (l *Log) clean(d Dirtiness, o cleanOptions) (CleanResult, error) {
 
 func (c *cleaning) run() (CleanResult, error) {
 	l, conf := c.l, c.l.config.Load()
-	keys := newOffsetMap(c.dirt.Uncleanable-c.dirt.FirstDirty, c.o.mapBytes, c.o.mapLoad)
+	keys := newOffsetMap(c.dirt.FirstDirty, c.dirt.Uncleanable, c.o.mapBytes, c.o.mapLoad)
 	end, err := c.index(keys)
 	if err != nil {
 		return c.result, err

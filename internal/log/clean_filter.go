@@ -112,10 +112,11 @@ type filter struct {
 	uncleanable int64 // where the part that is cleaned ends
 	limits      record.Limits
 
-	keep []bool // per record of a batch; reused
+	keep  []bool // per record of a batch; reused
+	built []byte // where batches are rebuilt; reused
 }
 
-// of says what is to be in the log in place of b: b itself, another batch, or nothing (nil). indexed: the batch is the
+// of says what is to be in the log in place of b: b itself, another batch, which is valid until the next call, or nothing (nil). indexed: the batch is the
 // marker of an aborted transaction, and entry goes into the transaction index.
 func (f *filter) of(b record.Batch) (out record.Batch, entry txnEntry, indexed bool, err error) {
 	if b.IsControl() {
@@ -208,10 +209,13 @@ func (f *filter) decide(b record.Batch) (kept int, tombstones bool, err error) {
 	return kept, tombstones, it.Err()
 }
 
-// rebuild is b with the records that keep names (nil: all), at the same offsets.
+// rebuild is b with the records that keep names (nil: all), at the same offsets. It is valid until the next one.
 func (f *filter) rebuild(b record.Batch, keep []bool, horizon *int64) (record.Batch, error) {
+	if room := record.HeaderSize + b.Length(); cap(f.built) < room {
+		f.built = make([]byte, 0, max(room, cleanedBufSize))
+	}
 	o := record.BuilderOptions{Codec: b.Codec(), TimestampType: b.TimestampType(), LogAppendTime: b.MaxTimestamp(),
-		Transactional: b.IsTransactional(), Control: b.IsControl(), BaseOffset: b.BaseOffset(), DeleteHorizon: horizon, SizeHint: b.Length()}
+		Transactional: b.IsTransactional(), Control: b.IsControl(), BaseOffset: b.BaseOffset(), DeleteHorizon: horizon, SizeHint: b.Length(), Buffer: f.built}
 	if b.HasProducerID() {
 		o.Producer = &record.Producer{ID: b.ProducerID(), Epoch: b.ProducerEpoch(), BaseSequence: b.BaseSequence()}
 	}

@@ -17,6 +17,10 @@ type offsetMap struct {
 	limit int // of size
 	// latest is the largest offset that was looked at, -1 none: nothing is known of records above it.
 	latest int64
+	// superseded has a bit for each offset from from on: set, once a larger one of its key was noted. So what was looked at
+	// once need not be looked up again. nil where offsets are so far apart that it would take too much.
+	superseded []uint64
+	from       int64
 }
 
 type offsetSlot struct {
@@ -24,13 +28,22 @@ type offsetSlot struct {
 	after int64 // offset+1; 0: free
 }
 
-// newOffsetMap makes a map for up to expected keys that takes at most maxBytes, of which a part of load is used.
-func newOffsetMap(expected, maxBytes int64, load float64) *offsetMap {
+// supersededPart of a map's bytes is what its bits for offsets may take besides.
+const supersededPart = 16
+
+// newOffsetMap makes a map for the keys of the offsets [from, to) that takes at most maxBytes, of which a part of load is used,
+// and a sixteenth more.
+func newOffsetMap(from, to, maxBytes int64, load float64) *offsetMap {
+	expected := to - from
 	most := max(maxBytes/offsetMapEntrySize, 1)
 	n := min(most, int64(float64(expected)/load)+1)
 	limit := max(int64(float64(n)*load), 1)
 	n = max(n, limit+1) // one slot stays free, else a search would never end
-	return &offsetMap{slots: make([]offsetSlot, n), limit: int(limit), latest: -1}
+	m := &offsetMap{slots: make([]offsetSlot, n), limit: int(limit), latest: -1, from: from}
+	if expected > 0 && expected/8 <= maxBytes/supersededPart {
+		m.superseded = make([]uint64, (expected+63)/64)
+	}
+	return m
 }
 
 func hashKey(key []byte) [2]uint64 {
@@ -60,6 +73,9 @@ func (m *offsetMap) put(key []byte, offset int64) bool {
 	s := m.find(h)
 	if s.after == 0 {
 		m.size++
+	} else if m.superseded != nil {
+		was := s.after - 1 - m.from
+		m.superseded[was/64] |= 1 << (was % 64)
 	}
 	*s = offsetSlot{h, offset + 1}
 	m.latest = offset
@@ -68,5 +84,8 @@ func (m *offsetMap) put(key []byte, offset int64) bool {
 
 // newer says whether the map knows a larger offset of the key than offset.
 func (m *offsetMap) newer(key []byte, offset int64) bool {
+	if at := offset - m.from; m.superseded != nil && at >= 0 && offset <= m.latest {
+		return m.superseded[at/64]&(1<<(at%64)) != 0
+	}
 	return m.find(hashKey(key)).after-1 > offset
 }

@@ -40,6 +40,8 @@ type BuilderOptions struct {
 
 	// SizeHint is how many bytes to make room for at once.
 	SizeHint int
+	// Buffer, if it has the room that SizeHint asks for, is what the batch is made in.
+	Buffer []byte
 }
 
 // Builder makes one batch, record by record. The records are compressed as they come.
@@ -56,7 +58,11 @@ type Builder struct {
 // NewBuilder starts a batch. It panics on a codec that is not Known.
 func NewBuilder(opts BuilderOptions) *Builder {
 	b := &Builder{opts: opts}
-	b.out.b = make([]byte, HeaderSize, HeaderSize+max(opts.SizeHint, 64))
+	if want := HeaderSize + max(opts.SizeHint, 64); cap(opts.Buffer) >= want {
+		b.out.b = opts.Buffer[:HeaderSize]
+	} else {
+		b.out.b = make([]byte, HeaderSize, want)
+	}
 	b.h = header{
 		baseOffset:      opts.BaseOffset,
 		leaderEpoch:     NoLeaderEpoch,
