@@ -278,8 +278,14 @@ func (l *Log) followerMayAppend(records []byte, maxEpoch int32, contiguous bool)
 
 // store writes batches that may be appended: epochs first, then run by run, one run per segment. Then it flushes
 // if that is due, or has it done in the background, and publishes, with the high watermark at the end if the log is alone
-// and nothing is to be waited for. mu is held.
-func (l *Log) store(data []byte, batches []batchInfo, alone, deferred bool) error {
+// and nothing is to be waited for. mu is held. A panic where it is not expected leaves nobody knowing what the log holds:
+// it ends the log, until it is opened anew.
+func (l *Log) store(data []byte, batches []batchInfo, alone, deferred bool) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = l.corrupt(l.leo, fmt.Errorf("%w: %v", errPanic, r))
+		}
+	}()
 	if err := l.savePositionsDue(); err != nil {
 		return err
 	}

@@ -209,6 +209,51 @@ func TestA4_panic_during_an_append(t *testing.T) {
 	}
 }
 
+// A4 with the panic behind the bytes: an index that panics takes nothing back and gives no offset again, the next batch follows;
+// where it strikes in a roll the log may end, and no offset is given again either.
+func TestA4_index_panics_behind_the_bytes(t *testing.T) {
+	t.Parallel()
+	for file, kind := range map[string]vfs.OpKind{indexName(0): vfs.OpWrite, timeName(0): vfs.OpWrite, ".log": vfs.OpCreate, ".snapshot": vfs.OpCreate} {
+		for skip := range 3 {
+			x := newTester(t, Config{IndexIntervalBytes: 1, SegmentBytes: 20_000})
+			f := x.onFault()
+			x.open()
+			f.Add(vfs.Rule{Kind: kind, Name: file, Skip: skip, Panic: true})
+			panicked, next := false, int64(0)
+			for i := range pendingIndexEntries*4 + 20 {
+				info, err := x.try(batch(1, 100, ts0+int64(i)), 0, AppendOptions{})
+				if err != nil {
+					panicked = true
+					if !errors.Is(err, errPanic) {
+						t.Fatalf("%s: %v", file, err)
+					}
+					if x.log.Err() != nil {
+						break
+					}
+					next = max(next, x.leo())
+					continue
+				}
+				if info.BaseOffset < next {
+					t.Fatalf("%s: offset %d was given again", file, info.BaseOffset)
+				}
+				next = info.LastOffset + 1
+			}
+			f.Clear()
+			last := int64(-1)
+			y := x.fork(vfs.LoseNothing, 0).open(recoverFrom(0))
+			for _, o := range y.offsets() {
+				if o <= last {
+					t.Fatalf("%s: offset %d after %d", file, o, last)
+				}
+				last = o
+			}
+			if y.leo() < next {
+				t.Errorf("%s, panicked %v: %d were given out, the log ends at %d", file, panicked, next, y.leo())
+			}
+		}
+	}
+}
+
 // The disk is full after 137 of a batch's bytes: the produce fails, the file is cut back and that is synced, and
 // once there is room again the offset is given to the next batch, once.
 func TestA5_disk_full(t *testing.T) {
@@ -566,8 +611,14 @@ func TestS040_flush_messages(t *testing.T) {
 	for range 30 {
 		x.append(exactly(100, ts0))
 	}
+	if err := x.log.flushSealed(); err != nil || x.log.RecoveryPoint() < 20 {
+		t.Fatalf("recovery point %d, %v", x.log.RecoveryPoint(), err)
+	}
 	for seed := range uint64(30) {
 		y := x.fork(vfs.LoseSome, seed).open(recoverFrom(0))
+		if y.leo() < x.log.RecoveryPoint() {
+			t.Fatalf("seed %d: the log ends at %d, below the recovery point %d", seed, y.leo(), x.log.RecoveryPoint())
+		}
 		for i, o := range y.offsets() {
 			if o != int64(i) {
 				t.Fatalf("seed %d: batch %d at offset %d", seed, i, o)

@@ -491,9 +491,17 @@ func TestS069_damage_ends_compaction_of_one_log(t *testing.T) {
 	if good.Size() >= bad.Size() {
 		t.Errorf("the good log has %d bytes, the bad one %d", good.Size(), bad.Size())
 	}
-	if _, err := bad.AppendAsLeader(exactlyKeyed(200, ts0, "k"), 0, AppendOptions{}); err != nil {
-		t.Errorf("append: %v", err)
+	if info, err := bad.AppendAsLeader(exactlyKeyed(200, ts0, "k"), 0, AppendOptions{}); err != nil || info.BaseOffset != 6 {
+		t.Errorf("append: %+v, %v", info, err)
 	}
+	v := bad.View()
+	for _, offset := range []int64{0, 1, 3, 4, 5, 6} {
+		d, err := v.Read(offset, 7, 1, true)
+		if err != nil || d.Length < 190 || d.Length > 200 {
+			t.Errorf("read at %d: %d bytes, %v", offset, d.Length, err)
+		}
+	}
+	v.Release()
 	again := NewCleaner(b.dirs, DefaultCleanerOptions())
 	if _, err := again.CleanOne(context.Background()); err == nil {
 		t.Error("the next process does not try again")
@@ -597,7 +605,7 @@ func TestB082_log_start_inside_a_segment(t *testing.T) {
 	for i := range 20 {
 		x.append(keyed(ts0, record.BuilderOptions{}, kv{fmt.Sprint("k", i%10), fmt.Sprint("new", i)}))
 		d, _, err := x.log.Dirtiness(x.now)
-		if err != nil || d.FirstDirty < 60 {
+		if err != nil || d.FirstDirty < 60 || i == 0 && d.FirstDirty != 60 {
 			t.Fatalf("%+v, %v", d, err)
 		}
 		x.mustPass()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -188,6 +189,9 @@ func TestS025_abort_across_segments(t *testing.T) {
 	x.append(idempotent(4000, 5, 0, 5, true))
 	x.log.SetConfig(Config{SegmentBytes: 100})
 	x.end(marker(4000, 5, false, 3))
+	x.log.SetConfig(Config{SegmentBytes: 800})
+	x.append(idempotent(4000, 5, 5, 2, true))
+	x.end(marker(4000, 5, true, 3)) // a commit adds none
 	x.close()
 	want := unhex("0000 0000000000000fa0 0000000000000064 0000000000000069 000000000000006a")
 	if got := x.file(txnName(105)); !slices.Equal(got, want) {
@@ -259,6 +263,85 @@ func TestS048_by_time(t *testing.T) {
 	}
 	if f, ok, err := v.MaxTimestamp(5); !ok || err != nil || f.Offset != 4 || f.Timestamp != 110 {
 		t.Errorf("largest left: %+v %v %v", f, ok, err)
+	}
+}
+
+// S-050: with the index files deleted while the node was down, each kind alone and all of them, after a clean stop and after none,
+// every answer of S-043 to S-048 is the same: whole batches, limits, segment ends and holes, ranges of markers, aborted lists, times.
+func TestS050_index_files_deleted(t *testing.T) {
+	t.Parallel()
+	write := func() *tester {
+		x := newTester(t, Config{SegmentBytes: 2500, IndexIntervalBytes: 300}).open()
+		put := func(base int64, b record.Batch) {
+			b.SetBaseOffset(base)
+			b.SetPartitionLeaderEpoch(0)
+			if _, err := x.log.AppendAsFollower(b, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range int64(24) { // with a hole behind every fourth batch, and times that go up and down
+			put(x.leo()+i%4/3*7, batch(3, 250, ts0+i*1000-i%3*1500))
+		}
+		for pid := range int64(6) {
+			put(x.leo(), idempotent(pid, 0, 0, 4, true))
+			put(x.leo(), batch(2, 700, ts0+30_000-pid))
+			end := record.NewEndTxnBatch(record.EndTxnMarker{ProducerID: pid, Commit: pid%3 == 0}, ts0+31_000)
+			put(x.leo(), end)
+			put(x.leo(), record.EmptyBatch(batch(2, 100, ts0)))
+		}
+		return x
+	}
+	answers := func(x *tester) (out []string) {
+		t.Helper()
+		end := x.leo()
+		x.log.SetHighWatermark(end)
+		v := x.log.View()
+		defer v.Release()
+		for offset := range end {
+			for _, most := range []int{10, 600, 1 << 20} {
+				d, err := v.Read(offset, end, most, true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				upper := must(v.UpperBound(d))
+				out = append(out, fmt.Sprint("read ", offset, most, d.Position, d.Length, d.FirstBatchSize))
+				if most == 1<<20 {
+					// The bound may be higher without an index, never too low for what is named.
+					out = append(out, fmt.Sprint("aborted ", offset, v.AbortedTxns(offset, min(upper, end))[:min(1, len(v.AbortedTxns(offset, min(upper, end))))]))
+				}
+			}
+		}
+		for ts := ts0 - 2000; ts < ts0+33_000; ts += 250 {
+			f, ok, err := v.OffsetForTime(ts, end)
+			out = append(out, fmt.Sprint("time ", ts-ts0, f, ok, err))
+		}
+		f, ok, err := v.MaxTimestamp(end)
+		return append(out, fmt.Sprint("largest ", f, ok, err, v.AbortedTxns(0, end), v.LastStableOffset))
+	}
+	want := answers(write())
+	for _, kinds := range [][]string{{".index"}, {".timeindex"}, {".txnindex"}, {".index", ".timeindex", ".txnindex"}} {
+		for _, wasClean := range []bool{true, false} {
+			x := write()
+			end := x.leo()
+			x.close()
+			gone := 0
+			for _, n := range must(fileNames(x.fs, x.dir)) {
+				if slices.ContainsFunc(kinds, func(kind string) bool { return strings.HasSuffix(n, kind) && len(n) == 20+len(kind) }) {
+					x.remove(n)
+					gone++
+				}
+			}
+			if gone < 3 {
+				t.Fatalf("%v: only %d files to delete", kinds, gone)
+			}
+			x.open(func(o *Options) { o.Clean, o.RecoveryPoint = wasClean, end })
+			got := answers(x)
+			for i := range want {
+				if got[i] != want[i] {
+					t.Errorf("without %v, clean stop %v: %s, was %s", kinds, wasClean, got[i], want[i])
+				}
+			}
+		}
 	}
 }
 

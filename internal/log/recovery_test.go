@@ -51,18 +51,19 @@ func TestS057_recovery_table(t *testing.T) {
 		leo, wantPoint, wantStart int64
 		dropped                   bool
 		segments                  int
+		scanned                   int // segments, from the last one back
 	}{
-		{"all sound", nil, 200, -1, false, 250, 200, 0, false, 3},
-		{"from 150", nil, 150, -1, false, 250, 150, 0, false, 3},
-		{"bad CRC above the point", func(x *tester) { flip(x, 100, 150) }, 100, -1, false, 150, 100, 0, true, 2},
-		{"bad CRC below the point", func(x *tester) { flip(x, 100, 150) }, 200, -1, false, 250, 200, 0, false, 3},
-		{"no recovery point", func(x *tester) { flip(x, 100, 150) }, -1, -1, false, 150, 0, 0, true, 2},
-		{"garbage at the end", func(x *tester) { appendTo(x, 200, bytes.Repeat([]byte{0xa5}, 300)) }, 200, -1, false, 250, 200, 0, true, 3},
-		{"zeros at the end", func(x *tester) { appendTo(x, 200, make([]byte, 4096)) }, 200, -1, false, 250, 200, 0, true, 3},
-		{"garbage after a clean stop", func(x *tester) { appendTo(x, 200, bytes.Repeat([]byte{0xa5}, 300)) }, 250, -1, true, 250, 250, 0, true, 3},
-		{"log start above the end", nil, 200, 260, false, 260, 200, 260, false, 1},
-		{"log start 120", nil, 200, 120, false, 250, 200, 120, false, 3},
-		{"clean", nil, 200, -1, true, 250, 250, 0, false, 3},
+		{"all sound", nil, 200, -1, false, 250, 200, 0, false, 3, 1},
+		{"from 150", nil, 150, -1, false, 250, 150, 0, false, 3, 2},
+		{"bad CRC above the point", func(x *tester) { flip(x, 100, 150) }, 100, -1, false, 150, 100, 0, true, 2, 2},
+		{"bad CRC below the point", func(x *tester) { flip(x, 100, 150) }, 200, -1, false, 250, 200, 0, false, 3, 1},
+		{"no recovery point", func(x *tester) { flip(x, 100, 150) }, -1, -1, false, 150, 0, 0, true, 2, 2},
+		{"garbage at the end", func(x *tester) { appendTo(x, 200, bytes.Repeat([]byte{0xa5}, 300)) }, 200, -1, false, 250, 200, 0, true, 3, 1},
+		{"zeros at the end", func(x *tester) { appendTo(x, 200, make([]byte, 4096)) }, 200, -1, false, 250, 200, 0, true, 3, 1},
+		{"garbage after a clean stop", func(x *tester) { appendTo(x, 200, bytes.Repeat([]byte{0xa5}, 300)) }, 250, -1, true, 250, 250, 0, true, 3, 1},
+		{"log start above the end", nil, 200, 260, false, 260, 200, 260, false, 1, 1},
+		{"log start 120", nil, 200, 120, false, 250, 200, 120, false, 3, 1},
+		{"clean", nil, 200, -1, true, 250, 250, 0, false, 3, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -74,7 +75,28 @@ func TestS057_recovery_table(t *testing.T) {
 				c.prepare(x)
 			}
 			x.events = nil
-			x.open(func(o *Options) { o.RecoveryPoint, o.LogStart, o.Clean = c.point, c.logStart, c.clean })
+			var sizes []int64
+			for _, base := range []int64{0, 100, 200} {
+				sizes = append(sizes, int64(len(x.file(logName(base)))))
+			}
+			scanned, want := int64(0), int64(0)
+			x.open(func(o *Options) {
+				o.RecoveryPoint, o.LogStart, o.Clean = c.point, c.logStart, c.clean
+				o.Scanned = func(n int64) { scanned += n }
+			})
+			first := 3 - c.scanned
+			if strings.HasPrefix(c.name, "bad CRC above") || c.name == "no recovery point" {
+				first = 2 - c.scanned // the damage in the second one ends it
+			}
+			for _, size := range sizes[first : first+c.scanned] {
+				want += size
+			}
+			if c.name == "bad CRC above the point" {
+				want = sizes[1]
+			}
+			if scanned != want {
+				t.Errorf("%d bytes were scanned, want %d of segments with %v", scanned, want, sizes)
+			}
 			v := x.log.View()
 			defer v.Release()
 			if v.EndOffset != c.leo || v.LogStartOffset != c.wantStart || x.log.RecoveryPoint() != c.wantPoint {

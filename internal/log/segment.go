@@ -2,6 +2,7 @@ package log
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"math"
@@ -136,9 +137,15 @@ func largestOf(f vfs.File, base int64, st *segmentState) (timestampOffset, error
 }
 
 // writeIndexes brings the last segment's index files up to date with its entries. Indexes are caches: an error is
-// reported, the entries stay in memory and the next call tries again.
-func (l *Log) writeIndexes(create bool) error {
+// reported, the entries stay in memory and the next call tries again. So is a panic: it comes behind bytes that stay.
+func (l *Log) writeIndexes(create bool) (err error) {
 	base, st, m := l.list.last().base, &l.active, &l.activeMeta
+	defer func() {
+		if r := recover(); r != nil {
+			m.offsetsWritten, m.timesWritten, m.txnsWritten = -1, -1, -1
+			err = fmt.Errorf("%w: %v", errPanic, r)
+		}
+	}()
 	err1 := writeIndexTail(l.o.FS, l.path(indexName(base)), offsetEntrySize, &m.offsetsWritten, len(st.offsets.entries), create,
 		func(from int) []byte { return formatOffsetEntries(st.offsets.entries[from:]) })
 	err2 := writeIndexTail(l.o.FS, l.path(timeName(base)), timeEntrySize, &m.timesWritten, len(st.times.entries), create,
