@@ -3,7 +3,6 @@ package log
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,8 +12,19 @@ import (
 
 // BenchmarkCompaction is one pass over 128 MiB of batches of 16 KiB with values of 512 bytes, of which a fifth is left.
 func BenchmarkCompaction(b *testing.B) {
+	for _, codec := range []record.Codec{record.None, record.LZ4, record.Zstd, record.Snappy, record.Gzip} {
+		b.Run(codec.String(), func(b *testing.B) { compaction(b, codec) })
+	}
+}
+
+func compaction(b *testing.B, codec record.Codec) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	value := strings.Repeat("v", 512)
+	values := make([][]byte, 256) // about half of which can be compressed
+	for i := range values {
+		for len(values[i]) < 512 {
+			values[i] = fmt.Appendf(values[i], "%q:%x,", []string{"account", "balance", "customer", "latency", "session"}[rng.IntN(5)], rng.Uint64())
+		}
+	}
 	for b.Loop() {
 		b.StopTimer()
 		c := DefaultConfig()
@@ -24,9 +34,9 @@ func BenchmarkCompaction(b *testing.B) {
 			b.Fatal(err)
 		}
 		for size := 0; size < 128<<20; {
-			builder := record.NewBuilder(record.BuilderOptions{})
+			builder := record.NewBuilder(record.BuilderOptions{Codec: codec})
 			for range 30 {
-				if err := builder.Append(time.Now().UnixMilli(), fmt.Appendf(nil, "customer-%07d", rng.IntN(33_000)), []byte(value), nil); err != nil {
+				if err := builder.Append(time.Now().UnixMilli(), fmt.Appendf(nil, "customer-%07d", rng.IntN(33_000)), values[rng.IntN(len(values))], nil); err != nil {
 					b.Fatal(err)
 				}
 			}
