@@ -493,3 +493,58 @@ func TestStamps(t *testing.T) {
 		t.Errorf("%d bytes allocated", n)
 	}
 }
+
+// A frame that allows blocks of 4 MiB, as other people's clients write, takes no more memory to read than what is in it; what does
+// become large is read all the same, and a corrupt block ends.
+func TestLZ4LargeBlocksOfSmallBatches(t *testing.T) {
+	frame := func(data []byte) []byte {
+		var out bytes.Buffer
+		w := lz4.NewWriter(&out)
+		if err := w.Apply(lz4.BlockSizeOption(lz4.Block4Mb), lz4.ChecksumOption(false)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(data); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	}
+	read := func(payload []byte) ([]byte, error) {
+		r := lz4Readers.Get().(*lz4Reader)
+		defer r.release()
+		r.reset(payload, 0)
+		return io.ReadAll(r)
+	}
+	small := frame(bytes.Repeat([]byte("some words and a number 12345; "), 500))
+	if got, err := read(small); err != nil || len(got) != 31*500 {
+		t.Fatalf("%d bytes, %v", len(got), err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	const times = 50
+	for range times {
+		r := lz4Readers.Get().(*lz4Reader)
+		r.reset(small, 0)
+		if _, err := io.Copy(io.Discard, r); err != nil {
+			t.Fatal(err)
+		}
+		r.release()
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / times; each > 256<<10 {
+		t.Errorf("%d bytes were allocated to read 15 KB", each)
+	}
+	for _, size := range []int{100, 60 << 10, 70 << 10, 1 << 20, 4<<20 - 1, 4 << 20, 4<<20 + 1, 9 << 20} {
+		want := make([]byte, size) // all alike: 255 times less
+		if got, err := read(frame(want)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%d bytes: %d, %v", size, len(got), err)
+		}
+	}
+	broken := frame(make([]byte, 1<<20))
+	broken[20] = 0xff
+	if got, err := read(broken); err == nil {
+		t.Errorf("a corrupt block gave %d bytes", len(got))
+	}
+}

@@ -32,6 +32,8 @@ const (
 
 	// lz4MaxRatio is above what a byte of a block can become.
 	lz4MaxRatio = 255
+	// lz4UsualRatio is above what most do.
+	lz4UsualRatio = 4
 )
 
 var errLZ4Corrupt = errors.New("lz4: corrupt block")
@@ -113,12 +115,19 @@ func (r *lz4Reader) next() ([]byte, error) {
 	if word&lz4BlockStored != 0 {
 		return block, nil
 	}
-	r.buf = grow(r.buf, min(r.block, size*lz4MaxRatio+64))
-	n, err := lz4.UncompressBlock(block, r.buf)
-	if err != nil || n < 0 || n > len(r.buf) {
-		return nil, errLZ4Corrupt
+	// A block does not say what it becomes. Other people's frames allow 4 MiB for a batch of a few KiB: room for all that would
+	// cost more than the block.
+	most := min(r.block, size*lz4MaxRatio+64)
+	for room := max(size*lz4UsualRatio, lz4WrittenBlockSize); ; room *= 4 {
+		r.buf = grow(r.buf, min(room, most))
+		n, err := lz4.UncompressBlock(block, r.buf)
+		if err == nil && n >= 0 && n <= len(r.buf) {
+			return r.buf[:n], nil
+		}
+		if len(r.buf) >= most {
+			return nil, errLZ4Corrupt
+		}
 	}
-	return r.buf[:n], nil
 }
 
 // trailer reads what follows the end mark: the content's checksum, which Kafka does not verify either, and
