@@ -542,8 +542,7 @@ func TestLZ4LargeBlocksOfSmallBatches(t *testing.T) {
 			t.Errorf("%d bytes: %d, %v", size, len(got), err)
 		}
 	}
-	broken := frame(make([]byte, 1<<20))
-	broken[20] = 0xff
+	broken := append(binary.LittleEndian.AppendUint32(small[:7:7], 5000), bytes.Repeat([]byte{0xff}, 5000)...)
 	if got, err := read(broken); err == nil {
 		t.Errorf("a corrupt block gave %d bytes", len(got))
 	}
