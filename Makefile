@@ -18,11 +18,11 @@ run: build ## start a node on 127.0.0.1:9092 with its data in ./stele-data
 	./bin/stele serve
 
 test: ## unit, golden and property tests; needs Go alone
-	$(GO) test -skip '^TestFaultAtEveryOperation$$' ./...
-	$(GO) test -v -run '^TestFaultAtEveryOperation$$' ./test/sim/storage
+	$(GO) test -count=1 -skip '^TestFaultAtEveryOperation$$' ./...
+	$(GO) test -count=1 -v -run '^TestFaultAtEveryOperation$$' ./test/sim/storage
 
 race: ## the same under the race detector; needs a C compiler
-	$(GO) test -race ./...
+	$(GO) test -count=1 -race ./...
 
 lint: ## gofmt, vet and staticcheck
 	@test -z "$$(gofmt -l $(FILES))" || { echo "gofmt would change:"; gofmt -l $(FILES); exit 1; }

@@ -21,11 +21,12 @@ const (
 	EventOffline                          // the log's directory failed
 	EventHeldByFuture                     // a segment at From is kept by a timestamp in the future
 	EventCleaned                          // compaction went over the log: From, To: the offsets that were dirty; Bytes it saved
+	EventLost                             // this log alone cannot be used any more: From, To: its end offset; Cause says what is damaged
 	EventUncleanable                      // compaction of this log has stopped: it cannot read what is at From
 )
 
 var eventNames = [...]string{"log truncated", "log started over", "log start moved", "log recovered", "log file rebuilt",
-	"segment rolled", "segments deleted", "append taken back", "log directory failed", "segment held by a future timestamp", "log cleaned", "log not cleanable"}
+	"segment rolled", "segments deleted", "append taken back", "log directory failed", "segment held by a future timestamp", "log cleaned", "log lost", "log not cleanable"}
 
 func (k EventKind) String() string { return eventNames[k] }
 
@@ -52,7 +53,7 @@ func (e Event) level() slog.Level {
 		return slog.LevelDebug
 	case EventRecovered, EventRebuilt, EventAppendTakenBack, EventHeldByFuture, EventUncleanable:
 		return slog.LevelWarn
-	case EventOffline:
+	case EventOffline, EventLost:
 		return slog.LevelError
 	default:
 		return slog.LevelInfo

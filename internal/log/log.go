@@ -305,11 +305,24 @@ func (l *Log) offline(op string, err error) error {
 // corrupt makes this log alone unusable. mu is held.
 func (l *Log) corrupt(offset int64, err error) error {
 	ce := &CorruptError{Dir: l.o.Dir, Segment: logName(l.list.last().base), Offset: offset, Err: err}
-	if l.failed == nil {
-		l.fail(ce)
-		l.event(Event{Kind: EventOffline, From: l.leo, To: l.leo, Cause: ce.Error()})
-	}
+	l.lose(ce)
 	return ce
+}
+
+// MarkLost makes this log alone unusable, for the damage that a reader has met: what lies below the recovery point is neither
+// cut nor passed over. It says so once.
+func (l *Log) MarkLost(damage *CorruptError) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lose(damage)
+}
+
+// lose is MarkLost. mu is held.
+func (l *Log) lose(damage *CorruptError) {
+	if l.failed == nil && !l.closed {
+		l.fail(damage)
+		l.event(Event{Kind: EventLost, From: l.leo, To: l.leo, Cause: damage.Error()})
+	}
 }
 
 // refused is the error of an operation that failed and was taken back.

@@ -48,10 +48,7 @@ func (l *Log) offlineUnlessTyped(op string, err error) error {
 	case errors.As(err, &se):
 		return err
 	case errors.As(err, &ce):
-		if l.failed == nil {
-			l.fail(ce)
-			l.event(Event{Kind: EventOffline, From: l.leo, To: l.leo, Cause: ce.Error()})
-		}
+		l.lose(ce)
 		return err
 	}
 	return l.offline(op, err)

@@ -502,7 +502,15 @@ func TestACorruptLogIsGivenUp(t *testing.T) {
 	if len(lost) != 1 {
 		t.Errorf("the controller was told %d times", len(lost))
 	}
+	if said := n.logs.String(); strings.Count(said, "log lost") != 1 {
+		t.Errorf("the log says it %d times:\n%s", strings.Count(said, "log lost"), said)
+	}
 	n.mustProduce("u", 1)
+	n.losesLog = true
+	var corrupt *log.CorruptError
+	if err := n.m.Close(context.Background(), -1); !errors.As(err, &corrupt) {
+		t.Errorf("a clean stop over a lost log: %v", err)
+	}
 }
 
 // TestB146_an_empty_directory_is_not_taken_for_a_lost_one: a replica whose directory is not here any more is not made anew

@@ -3,6 +3,7 @@ package replica
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -21,18 +22,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // node is a broker's replica manager with broker id 1 on a file system in memory, and the metadata it is told.
 type node struct {
-	t       testing.TB
-	m       *Manager
-	fs      *vfs.Mem
-	files   vfs.FS // fs, perhaps with faults
-	path    string // of the log directory, "" for /data
-	more    []string
-	logs    *bytesLogger
-	img     *metadata.Image
-	offset  int64
-	configs map[string]TopicConfig
-	events  *Events
-	altered chan altered
+	t     testing.TB
+	m     *Manager
+	fs    *vfs.Mem
+	files vfs.FS // fs, perhaps with faults
+	path  string // of the log directory, "" for /data
+	more  []string
+	// losesLog says that the test loses one: then a stop is not clean.
+	losesLog bool
+	logs     *bytesLogger
+	img      *metadata.Image
+	offset   int64
+	configs  map[string]TopicConfig
+	events   *Events
+	altered  chan altered
 }
 
 // altered is an AlterPartition the manager asked for.
@@ -68,7 +71,8 @@ func newNode(t testing.TB, with ...func(*Options)) *node {
 	n.files = n.fs
 	n.start(with...)
 	t.Cleanup(func() {
-		if err := n.m.Close(context.Background(), -1); err != nil {
+		var corrupt *log.CorruptError
+		if err := n.m.Close(context.Background(), -1); err != nil && !(n.losesLog && errors.As(err, &corrupt)) {
 			t.Errorf("close: %v", err)
 		}
 	})

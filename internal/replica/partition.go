@@ -243,6 +243,7 @@ func (p *Partition) failedIO(err error) error {
 		p.m.DirectoryOffline(storage.Dir, storage)
 	case errors.As(err, &corrupt):
 		if p.Err() == nil {
+			p.log.MarkLost(corrupt)
 			p.stop(err)
 			p.m.lost(p.topicID, p.id)
 		}

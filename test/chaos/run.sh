@@ -27,16 +27,17 @@ fi
 if [ "$minutes" -lt 2 ]; then
 	case $((seed % 5)) in
 	0) turn "$seed" -run TestKillLoop ;;
-	1) turn "$seed" -run 'TestFullDisk|TestE072|TestSoftLimit|TestS064' ;;
+	1) turn "$seed" -run 'TestFullDisk|TestE072|TestSoftLimit|TestS064|TestTheMetadata' ;;
 	4) turn "$seed" -run TestE073 ;;
 	2) turn "$seed" -run 'TestStart|TestMemory' ;;
 	3) turn "$seed" -run 'TestCrowd|TestFloods|TestB058' ;;
 	esac
 	exit
 fi
-export KILLS=100
+# Of the kills under flush.messages=1 a part by turns: a hundred and more take MINUTES.
+export KILLS=${KILLS:-$((minutes >= 10 ? 200 : 40))}
 turn "$seed"
 while [ $((deadline - SECONDS)) -gt 90 ]; do
 	seed=$((seed + 1))
-	turn "$seed" -run 'TestKillLoop|TestFullDisk'
+	turn "$seed" -run 'TestKillLoop|TestE073|TestFullDisk'
 done
