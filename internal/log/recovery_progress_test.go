@@ -61,7 +61,7 @@ func TestRecoveryTellsItsProgress(t *testing.T) {
 		slow := vfs.NewFault(b.mem)
 		slow.Watch(func(o vfs.Operation) *vfs.Failure {
 			if o.Kind == vfs.OpRead && strings.HasSuffix(o.Name, ".log") {
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 			}
 			return nil
 		})
@@ -77,7 +77,7 @@ func TestRecoveryTellsItsProgress(t *testing.T) {
 		began := time.Now()
 		var halfway LoadProgress
 		go func() {
-			time.Sleep(20*time.Second + time.Millisecond)
+			<-time.After(20*time.Second + time.Millisecond)
 			halfway = d.LoadProgress()
 		}()
 		if failed, err := d.Load(context.Background(), keepAll); err != nil || len(failed) > 0 {
