@@ -591,3 +591,21 @@ func (r *reader) awaitEvents(n int) []ResetEvent {
 	})
 	return r.happened()
 }
+
+// damage answers fetches with records in which the batch at an offset is damaged.
+func (s *scriptedCluster) damage(at int64) func(int32, kmsg.Request) kmsg.Response {
+	return func(node int32, req kmsg.Request) kmsg.Response {
+		resp := s.fetch(node, req.(*kmsg.FetchRequest)).(*kmsg.FetchResponse)
+		for i := range resp.Topics {
+			for j := range resp.Topics[i].Partitions {
+				p := &resp.Topics[i].Partitions[j]
+				for b := range record.Batches(p.RecordBatches) {
+					if b.BaseOffset() == at {
+						b[len(b)-1]++
+					}
+				}
+			}
+		}
+		return resp
+	}
+}
