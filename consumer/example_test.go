@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/stelelog/stele/consumer"
+	_ "github.com/stelelog/stele/internal/cli" // what is built and run: without it a result from before a change of the node is taken from the cache
 )
 
 // written makes a topic with some records on the node that the examples read from.

@@ -209,6 +209,8 @@ func read(records []byte, from int64, aborted []abortedTransaction, committed, c
 		}
 		ch := chunk{batch: b, epoch: b.PartitionLeaderEpoch(), from: next, to: b.NextOffset()}
 		switch {
+		case b.Count() == 0:
+			ch.skip = true // emptied by the cleaner
 		case b.IsControl():
 			ch.skip = true
 			if m, ok, err := record.ParseEndTxnMarker(b); err == nil && ok && !m.Commit {

@@ -175,3 +175,60 @@ func BenchmarkRecords(b *testing.B) {
 		})
 	}
 }
+
+func TestWhatNobodyIsShownIsPassed(t *testing.T) {
+	// Markers, records of aborted transactions and batches that compaction has emptied are passed, with read_committed; nothing else is.
+	t.Parallel()
+	data := func(at int64, id int64, empty bool) record.Batch {
+		o := record.BuilderOptions{}
+		if id > 0 {
+			o.Producer, o.Transactional = &record.Producer{ID: id}, true
+		}
+		b := record.NewBuilder(o)
+		if err := b.Append(1, nil, []byte("v"), nil); err != nil {
+			t.Fatal(err)
+		}
+		batch := b.Bytes()
+		if empty {
+			batch = record.EmptyBatch(batch)
+		}
+		batch.SetBaseOffset(at)
+		return batch
+	}
+	marker := func(at int64, id int64, commit bool) record.Batch {
+		b := record.NewEndTxnBatch(record.EndTxnMarker{ProducerID: id, Commit: commit}, 1)
+		b.SetBaseOffset(at)
+		return b
+	}
+	for name, c := range map[string]struct {
+		batches []record.Batch
+		aborted []abortedTransaction
+		want    string // shown or passed, by batch
+	}{
+		"a record":            {[]record.Batch{data(5, 0, false)}, nil, "s"},
+		"emptied":             {[]record.Batch{data(5, 0, true), data(6, 1, true)}, nil, "pp"},
+		"markers":             {[]record.Batch{marker(5, 1, true), marker(6, 2, false)}, nil, "pp"},
+		"aborted":             {[]record.Batch{data(5, 1, false), data(6, 1, false)}, []abortedTransaction{{1, 3}}, "pp"},
+		"another's":           {[]record.Batch{data(5, 1, false), data(6, 2, false)}, []abortedTransaction{{1, 3}}, "ps"},
+		"the next is shown":   {[]record.Batch{data(5, 1, false), marker(6, 1, false), data(7, 1, false)}, []abortedTransaction{{1, 3}}, "pps"},
+		"not begun yet":       {[]record.Batch{data(5, 1, false), data(6, 1, false)}, []abortedTransaction{{1, 6}}, "sp"},
+		"the first was below": {[]record.Batch{data(4, 0, false), data(5, 0, false)}, nil, "s"},
+	} {
+		var bytes []byte
+		for _, b := range c.batches {
+			bytes = append(bytes, b...)
+		}
+		got := ""
+		chunks, next, _, _, err := read(bytes, 5, c.aborted, true, true)
+		for _, ch := range chunks {
+			if ch.skip {
+				got += "p"
+			} else {
+				got += "s"
+			}
+		}
+		if end := c.batches[len(c.batches)-1].NextOffset(); err != nil || got != c.want || next != end {
+			t.Errorf("%s: %s up to %d, %v; want %s up to %d", name, got, next, err, c.want, end)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -16,7 +17,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
 
+	"github.com/stelelog/stele/consumer"
 	"github.com/stelelog/stele/internal/config"
 )
 
@@ -129,6 +132,23 @@ func (e *env) connect(cmdFlags interface{ Changed(string) bool }, options ...kgo
 		return nil, nil, usageError{err}
 	}
 	return client, d, nil
+}
+
+// consumerOptions are the shared settings as the consumer package takes them.
+func (e *env) consumerOptions(cmdFlags interface{ Changed(string) bool }) (consumer.Options, *dialer, error) {
+	client, d, err := e.connect(cmdFlags)
+	if err != nil {
+		return consumer.Options{}, nil, err
+	}
+	defer client.Close()
+	o := consumer.Options{BootstrapServers: d.bootstrap, RetryBackoff: 20 * time.Millisecond}
+	o.ClientID, _ = client.OptValue(kgo.ClientID).(string)
+	o.ClientRack, _ = client.OptValue(kgo.Rack).(string)
+	o.RequestTimeout, _ = client.OptValue(kgo.RequestTimeoutOverhead).(time.Duration)
+	o.TLS, _ = client.OptValue(kgo.DialTLSConfig).(*tls.Config)
+	o.SASL, _ = client.OptValue(kgo.SASL).([]sasl.Mechanism)
+	o.Dialer, _ = client.OptValue(kgo.Dialer).(func(context.Context, string, string) (net.Conn, error))
+	return o, d, nil
 }
 
 func isPort(text string) bool {

@@ -5,14 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/stelelog/stele/consumer"
 )
 
 type consumeOptions struct {
@@ -35,7 +38,11 @@ func newConsume(e *env) *cobra.Command {
 
 --format takes text with these fields: %k key, %v value, %h headers, %t topic,
 %p partition, %o offset, %e leader epoch, %T time, %% percent, \n and \t. The word
-json prints one JSON object per record; --output json means the same.`,
+json prints one JSON object per record; --output json means the same.
+
+When a position is moved, because records were deleted by retention, cut by an
+election that was not clean, or because the topic was made anew, a note on standard
+error says from where, to where and why.`,
 		Example: `  stele consume greetings --from earliest --stop-at-end
   stele consume orders --group billing
   stele consume orders --from -1h --format '%p/%o@%e %k = %v'
@@ -74,48 +81,36 @@ func (o *consumeOptions) where(now time.Time) (position, error) {
 	return at, err
 }
 
-func (o *consumeOptions) start(now time.Time) (kgo.Offset, error) {
-	at, err := o.where(now)
+// settings are what the consumer is made with.
+func (o *consumeOptions) settings(shared consumer.Options) (consumer.Options, error) {
+	at, err := o.where(time.Now())
 	if err != nil {
-		return kgo.Offset{}, err
+		return shared, err
 	}
+	shared.MaxPollRecords, shared.DisableAutoCommit, shared.Logger = 5000, true, slog.New(slog.DiscardHandler)
 	switch at.kind {
 	case fromEarliest:
-		return kgo.NewOffset().AtStart(), nil
+		shared.Reset = consumer.Earliest
 	case fromLatest:
-		return kgo.NewOffset().AtEnd(), nil
-	case fromOffset:
-		return kgo.NewOffset().At(at.value), nil
-	case fromTime:
-		return kgo.NewOffset().AfterMilli(at.value), nil
+		shared.Reset = consumer.Latest
+	default:
+		shared.Reset = consumer.None // mend goes where it says
 	}
-	return kgo.NewOffset().AtStart(), nil
-}
-
-func (o *consumeOptions) clientOptions(progress *progress) ([]kgo.Opt, error) {
-	start, err := o.start(time.Now())
-	if err != nil {
-		return nil, err
-	}
-	// Control records are asked for because they move the position: the end of a log
-	// may hold nothing else.
-	options := []kgo.Opt{kgo.FetchMaxWait(500 * time.Millisecond), kgo.ConsumeResetOffset(start), kgo.KeepControlRecords()}
 	switch o.isolation {
 	case "read_committed":
-		options = append(options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+		shared.Isolation = consumer.ReadCommitted
 	case "read_uncommitted":
-		options = append(options, kgo.FetchIsolationLevel(kgo.ReadUncommitted()))
+		shared.Isolation = consumer.ReadUncommitted
 	default:
-		return nil, usagef("--isolation %s: use read_committed or read_uncommitted", o.isolation)
+		return shared, usagef("--isolation %s: use read_committed or read_uncommitted", o.isolation)
 	}
 	switch {
 	case o.group != "" && len(o.partitions) > 0:
-		return nil, usagef("--group and --partition exclude each other: a group shares out the partitions itself")
+		return shared, usagef("--group and --partition exclude each other: a group shares out the partitions itself")
 	case o.group != "":
-		options = append(options, kgo.ConsumeTopics(o.topics...), kgo.ConsumerGroup(o.group), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
-			kgo.AdjustFetchOffsetsFn(progress.adjust), kgo.OnPartitionsAssigned(progress.assigned), kgo.OnPartitionsRevoked(progress.revoked), kgo.OnPartitionsLost(progress.revoked))
+		shared.GroupID, shared.Topics = o.group, o.topics
 	}
-	return options, nil
+	return shared, nil
 }
 
 // pollSlice is how long one poll waits before the ends are looked at again.
@@ -129,80 +124,152 @@ func (e *env) consume(cmd *cobra.Command, o consumeOptions) error {
 	if err != nil {
 		return err
 	}
-	progress := newProgress(o.stopAtEnd)
-	options, err := o.clientOptions(progress)
+	shared, d, err := e.consumerOptions(cmd.Flags())
+	if err != nil {
+		return err
+	}
+	settings, err := o.settings(shared)
 	if err != nil {
 		return err
 	}
 	if o.count < 0 {
 		return usagef("--count %d: a number of records, or 0 for no limit", o.count)
 	}
-	ctx, what := cmd.Context(), "consume "+strings.Join(o.topics, ", ")
-	if o.stopAtEnd || o.group == "" {
-		// The ends are those of before the group is joined, so that a consumer ends even
-		// while producers are faster than it is.
-		if err := e.lookUp(ctx, cmd, &o, progress); err != nil {
-			return quiet(ctx, err)
-		}
-		if o.group == "" {
-			options = append(options, kgo.ConsumePartitions(progress.begin()))
+	// The ends are those of before the group is joined, so that a consumer ends even while producers are faster than it is.
+	ctx, progress := cmd.Context(), newProgress(o.stopAtEnd)
+	if err := e.lookUp(ctx, cmd, &o, progress); err != nil {
+		return quiet(ctx, err)
+	}
+	settings.OnAssigned = progress.assigned
+	settings.OnReset = func(ev consumer.ResetEvent) {
+		if ev.Cause != consumer.CauseSeek && ev.Cause != consumer.CauseNoCommit {
+			fmt.Fprintf(e.err, "note: %s\n", ev)
 		}
 	}
-	if progress.done() {
-		return nil
-	}
-	client, d, err := e.connect(cmd.Flags(), options...)
+	c, err := consumer.New(settings)
 	if err != nil {
 		return err
 	}
-	defer client.CloseAllowingRebalance() // leaves the group
+	defer func() { // leaves the group
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+		defer cancel()
+		_ = c.Close(ctx)
+	}()
+	if o.group == "" {
+		if err := progress.begin(c); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := d.guard(ctx)
 	defer cancel()
-	out := bufio.NewWriterSize(e.out, 64<<10)
-	var printed int64
-	for {
+	r := &reading{o: &o, c: c, progress: progress, print: print, out: bufio.NewWriterSize(e.out, 64<<10)}
+	err = r.run(ctx)
+	switch {
+	case cmd.Context().Err() != nil:
+		return nil
+	case err != nil && !errors.Is(err, errOutput):
+		return d.explain(failed("consume "+strings.Join(o.topics, ", "), err))
+	}
+	return err
+}
+
+// reading is one consumer that prints.
+type reading struct {
+	o        *consumeOptions
+	c        *consumer.Consumer
+	progress *progress
+	print    func(io.Writer, *kgo.Record) error
+	out      *bufio.Writer
+	printed  int64
+}
+
+// errOutput marks a failure to print.
+var errOutput = errors.New("output")
+
+// run prints until all that was asked for is, or ctx ends.
+func (r *reading) run(ctx context.Context) error {
+	for !r.progress.done(ctx, r.c) {
 		slice, done := context.WithTimeout(ctx, pollSlice)
-		fetches := client.PollFetches(slice)
+		fetch, err := r.c.Poll(slice)
+		expired := slice.Err() != nil
 		done()
-		if cmd.Context().Err() != nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return d.explain(failed(what, ctx.Err()))
-		}
-		if err := fetchError(fetches); err != nil {
-			return d.explain(failed(what, err))
-		}
-		var last []*kgo.Record
-		for records := fetches.RecordIter(); !records.Done() && (o.count == 0 || printed < o.count); {
-			record := records.Next()
-			if !progress.wants(record) {
-				continue
-			}
-			last = append(last, record)
-			if record.Attrs.IsControl() {
-				continue
-			}
-			if err := print(out, record); err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && expired:
+			continue
+		case err != nil:
+			if err := r.mend(ctx, err); err != nil {
 				return err
 			}
-			printed++
+			continue
 		}
-		if err := out.Flush(); err != nil {
-			return err
-		}
-		if err := o.commit(ctx, client, last); err != nil {
-			return err
-		}
-		if len(last) == 0 && o.stopAtEnd {
-			if err := o.passRest(ctx, client, progress); err != nil {
-				return d.explain(err)
+		passed := map[consumer.TopicPartition]consumer.Position{}
+		var shown kgo.Record
+		for record := range fetch.Records() {
+			if !r.progress.wants(record) {
+				continue
+			}
+			show(&shown, record)
+			if err := r.print(r.out, &shown); err != nil {
+				return fmt.Errorf("%w: %w", errOutput, err)
+			}
+			passed[record.TopicPartition()] = record.Next()
+			if r.printed++; r.o.count > 0 && r.printed >= r.o.count {
+				break
 			}
 		}
-		if o.count > 0 && printed >= o.count || progress.done() {
+		if err := r.out.Flush(); err != nil {
+			return fmt.Errorf("%w: %w", errOutput, err)
+		}
+		if err := r.commit(ctx, passed); err != nil {
+			return err
+		}
+		if r.o.count > 0 && r.printed >= r.o.count {
 			return nil
 		}
-		client.AllowRebalance()
+	}
+	return nil
+}
+
+// mend goes on after an error of a partition, where --from says what to do.
+func (r *reading) mend(ctx context.Context, err error) error {
+	var none *consumer.NoOffsetError
+	var out *consumer.OffsetOutOfRangeError
+	switch {
+	case errors.As(err, &none):
+		at, wrong := r.o.where(time.Now())
+		if wrong != nil {
+			return wrong
+		}
+		if at.kind == fromOffset {
+			return r.c.Seek(none.TopicPartition, consumer.Position{Offset: at.value})
+		}
+		found, err := r.c.OffsetsForTimes(ctx, map[consumer.TopicPartition]time.Time{none.TopicPartition: time.UnixMilli(at.value)})
+		if err != nil {
+			return err
+		}
+		if first, ok := found[none.TopicPartition]; ok {
+			return r.c.Seek(none.TopicPartition, first.Position)
+		}
+		return r.c.SeekToEnd(none.TopicPartition)
+	case errors.As(err, &out):
+		return r.c.SeekToNearest(out.TopicPartition)
+	}
+	return err
+}
+
+// show is a record as the printers take it.
+func show(k *kgo.Record, r *consumer.Record) {
+	*k = kgo.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, LeaderEpoch: -1, Timestamp: r.Timestamp, Key: r.Key, Value: r.Value, Headers: k.Headers[:0]}
+	if r.Timestamp.IsZero() {
+		k.Timestamp = time.UnixMilli(-1)
+	}
+	if epoch, ok := r.LeaderEpoch.Get(); ok {
+		k.LeaderEpoch = epoch
+	}
+	for _, h := range r.Headers {
+		k.Headers = append(k.Headers, kgo.RecordHeader{Key: string(h.Key), Value: h.Value})
 	}
 }
 
@@ -215,17 +282,14 @@ func quiet(ctx context.Context, err error) error {
 }
 
 // commit records in the group what was printed, never what was only fetched.
-func (o *consumeOptions) commit(ctx context.Context, client *kgo.Client, records []*kgo.Record) error {
-	if o.group == "" || len(records) == 0 {
+func (r *reading) commit(ctx context.Context, positions map[consumer.TopicPartition]consumer.Position) error {
+	if r.o.group == "" || len(positions) == 0 {
 		return nil
 	}
 	// What was printed is committed also when the caller has just interrupted us.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
-	if err := client.CommitRecords(ctx, records...); err != nil {
-		return failed("commit offsets of group "+o.group, err)
-	}
-	return nil
+	return r.c.CommitPositions(ctx, positions)
 }
 
 // lookUp finds where every partition begins and ends now, and where reading starts.
@@ -291,19 +355,4 @@ func (e *env) lookUp(ctx context.Context, cmd *cobra.Command, o *consumeOptions,
 		}
 		return problem
 	})
-}
-
-func fetchError(fetches kgo.Fetches) error {
-	var found error
-	fetches.EachError(func(topic string, partition int32, err error) {
-		var loss *kgo.ErrDataLoss
-		switch {
-		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, kerr.UnknownTopicOrPartition) && found != nil:
-		case errors.As(err, &loss):
-			found = fmt.Errorf("%s-%d was truncated below the position: consumed up to %d, the log now continues at %d", topic, partition, loss.ConsumedTo, loss.ResetTo)
-		default:
-			found = err
-		}
-	})
-	return found
 }
