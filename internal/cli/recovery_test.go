@@ -62,7 +62,7 @@ func TestReadyzTellsHowFarARecoveryIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said lockedBuffer
-	again := &node{config: c, fs: disk, logger: slog.New(slog.NewTextHandler(&said, nil)), id: int32(c.Int("node.id")), incarnation: metadata.NewUUID(rand.Reader), failed: make(chan error, 1)}
+	again := &node{config: c, fs: disk, seams: Seams{FS: disk}.complete(), logger: slog.New(slog.NewTextHandler(&said, nil)), id: int32(c.Int("node.id")), incarnation: metadata.NewUUID(rand.Reader), failed: make(chan error, 1)}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if err := again.start(ctx); err != nil {
