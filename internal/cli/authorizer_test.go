@@ -304,6 +304,13 @@ func brokerAuthorization() []authorizationCase {
 			req.Group, req.MemberID = "g", "m"
 			return req
 		}, func(r kmsg.Response) int16 { return r.(*kmsg.HeartbeatResponse).ErrorCode }, []denial{{security.Read, onGroup}}, kerr.GroupAuthorizationFailed},
+		{"ConsumerGroupHeartbeat", consumerHeartbeat, func(r kmsg.Response) int16 { return r.(*kmsg.ConsumerGroupHeartbeatResponse).ErrorCode }, []denial{{security.Read, onGroup}}, kerr.GroupAuthorizationFailed},
+		{"ConsumerGroupHeartbeat, topics", consumerHeartbeat, func(r kmsg.Response) int16 { return r.(*kmsg.ConsumerGroupHeartbeatResponse).ErrorCode }, []denial{{security.Describe, onTopic}}, kerr.TopicAuthorizationFailed},
+		{"ConsumerGroupDescribe", func() kmsg.Request {
+			req := kmsg.NewPtrConsumerGroupDescribeRequest()
+			req.Groups = []string{"g"}
+			return req
+		}, func(r kmsg.Response) int16 { return r.(*kmsg.ConsumerGroupDescribeResponse).Groups[0].ErrorCode }, []denial{{security.Describe, onGroup}}, kerr.GroupAuthorizationFailed},
 		{"LeaveGroup", func() kmsg.Request {
 			req := kmsg.NewPtrLeaveGroupRequest()
 			req.Group = "g"
@@ -684,4 +691,11 @@ func alterQuotasRequest() kmsg.Request {
 
 func alterQuotasCode(r kmsg.Response) int16 {
 	return r.(*kmsg.AlterClientQuotasResponse).Entries[0].ErrorCode
+}
+
+func consumerHeartbeat() kmsg.Request {
+	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+	req.Group, req.MemberID, req.SubscribedTopicNames, req.RebalanceTimeoutMillis = "g", "m", []string{"t"}, 1000
+	req.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+	return req
 }

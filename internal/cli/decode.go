@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/binary"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -40,6 +41,12 @@ func decoderFor(path string) decoder {
 }
 
 func decodeGroup(_ record.Batch, r *record.Record) (string, any) {
+	if len(r.Key) >= 2 {
+		// Kafka has a schema for each of the others, and its names for the fields are those that people know.
+		if typ := int16(binary.BigEndian.Uint16(r.Key)); typ > 2 {
+			return decodeKeptGroup(typ, r)
+		}
+	}
 	rec, err := group.DecodeRecord(r.Key, r.Value)
 	var unknown *group.UnknownRecordTypeError
 	if errors.As(err, &unknown) {

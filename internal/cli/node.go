@@ -352,7 +352,10 @@ func (n *node) startBroker() error {
 			InitialRebalanceDelay: orNever(n.config.Duration("group.initial.rebalance.delay.ms")), MaxSize: n.config.Int("group.max.size"),
 			OffsetMetadataMaxBytes: n.config.Int("offset.metadata.max.bytes"), OffsetsRetention: time.Duration(n.config.Long("offsets.retention.minutes")) * time.Minute,
 			RetentionCheckInterval: n.config.Duration("offsets.retention.check.interval.ms"), NewUUID: newMemberUUID,
-			Memory: &group.Memory{Max: n.config.Long("group.coordinator.max.bytes")},
+			Memory:          &group.Memory{Max: n.config.Long("group.coordinator.max.bytes")},
+			ConsumerMaxSize: n.config.Int("group.consumer.max.size"), ConsumerAssignors: n.config.List("group.consumer.assignors"),
+			NoUpgrade: !mayMigrate(n.config, "upgrade"), NoDowngrade: !mayMigrate(n.config, "downgrade"),
+			RegexRefreshInterval: n.config.Duration("group.consumer.regex.refresh.interval.ms"), ConsumerSettings: consumerSettings(n.config),
 		},
 		CommitTimeout: n.config.Duration("offsets.commit.timeout.ms"), Logger: n.logger,
 	})
@@ -397,6 +400,25 @@ func (n *node) startTransactions() {
 // leader is the broker with that id, as a source of its partitions.
 func (n *node) leader(id int32) replica.Leader {
 	return n.seams.Leader(id, n.broker.Leader(id, n.followOptions()))
+}
+
+// mayMigrate says whether groups with members may move between the classic protocol and that of KIP-848 in a direction.
+func mayMigrate(c *config.Broker, direction string) bool {
+	policy := c.String("group.consumer.migration.policy")
+	return policy == "bidirectional" || policy == direction
+}
+
+// consumerSettings are those of a group: its own, or else the node's.
+func consumerSettings(static *config.Broker) func(*metadata.Image, string) group.ConsumerSettings {
+	return func(image *metadata.Image, id string) group.ConsumerSettings {
+		own := image.Config(metadata.ConfigResource{Type: metadata.ResourceGroup, Name: id})
+		values := config.Layers{Static: static, Cluster: image.Config(metadata.ConfigResource{Type: metadata.ResourceBroker})}.Group(own)
+		return group.ConsumerSettings{
+			SessionTimeout:     values.Duration("consumer.session.timeout.ms"),
+			HeartbeatInterval:  values.Duration("consumer.heartbeat.interval.ms"),
+			AssignmentInterval: values.Duration("consumer.assignment.interval.ms"),
+		}
+	}
 }
 
 // followOptions say how partitions are copied from other brokers.

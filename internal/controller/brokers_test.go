@@ -52,7 +52,7 @@ func TestM018_registration_checks(t *testing.T) {
 			t.Errorf("%s: %v", name, r.Err)
 		}
 	}
-	k.replay([]metadata.Record{&metadata.FeatureLevelRecord{Name: "group.version", FeatureLevel: 1}})
+	k.replay([]metadata.Record{&metadata.FeatureLevelRecord{Name: "share.version", FeatureLevel: 1}})
 	// What this release does not serve was finalized before a take-over: our own brokers do not list it either.
 	if r := k.c.RegisterBroker(k.at(), registration(1, 1)); r.Err != nil {
 		t.Errorf("a finalized feature that nobody serves: %v", r.Err)
@@ -400,7 +400,7 @@ func TestM053_producer_id_blocks(t *testing.T) {
 func TestM005_bootstrap_records(t *testing.T) {
 	t.Parallel()
 	k := newCluster(t)
-	if got := kinds(k.log); got != "BeginTransaction FeatureLevel FeatureLevel EndTransaction" {
+	if got := kinds(k.log); got != "BeginTransaction FeatureLevel FeatureLevel FeatureLevel EndTransaction" {
 		t.Error(got)
 	}
 	if k.c.Image().MetadataVersion() != metadata.LevelLatest {
@@ -409,9 +409,9 @@ func TestM005_bootstrap_records(t *testing.T) {
 	if r := k.c.Activate(k.at(), metadata.LevelLatest); len(r.Records) > 0 {
 		t.Error("activated again:", kinds(r.Records))
 	}
-	k.replay([]metadata.Record{&metadata.BeginTransactionRecord{}, &metadata.FeatureLevelRecord{Name: "group.version", FeatureLevel: 1}})
+	k.replay([]metadata.Record{&metadata.BeginTransactionRecord{}, &metadata.FeatureLevelRecord{Name: "share.version", FeatureLevel: 1}})
 	r := k.must(k.c.Activate(k.at(), metadata.LevelLatest))
-	if kinds(r.Records) != "AbortTransaction" || k.c.Image().Feature("group.version") != 0 {
+	if kinds(r.Records) != "AbortTransaction" || k.c.Image().Feature("share.version") != 0 {
 		t.Error(kinds(r.Records))
 	}
 	if fmt.Sprint(k.c.NextDeadline()) == "" {

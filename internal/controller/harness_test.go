@@ -2,6 +2,7 @@ package controller
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -79,8 +80,13 @@ func registration(id int32, incarnation byte) *kmsg.BrokerRegistrationRequest {
 	req.BrokerID, req.ClusterID = id, clusterID
 	req.IncarnationID = metadata.UUID{0: incarnation, 1: byte(id)}
 	req.Listeners = []kmsg.BrokerRegistrationRequestListener{{Name: "PLAINTEXT", Host: "b", Port: 9092}}
-	req.Features = []kmsg.BrokerRegistrationRequestFeature{
-		{Name: "metadata.version", MinSupportedVersion: 7, MaxSupportedVersion: 33}, {Name: "transaction.version", MaxSupportedVersion: 2},
+	for _, f := range metadata.SupportedFeatures() {
+		feature := kmsg.BrokerRegistrationRequestFeature{Name: f.Name, MinSupportedVersion: f.Min, MaxSupportedVersion: f.Max}
+		if f.Name == metadata.FeatureMetadataVersion {
+			req.Features = slices.Insert(req.Features, 0, feature) // tests look for it there
+		} else {
+			req.Features = append(req.Features, feature)
+		}
 	}
 	req.LogDirs = [][16]byte{dirOf(id)}
 	req.PreviousBrokerEpoch = -1

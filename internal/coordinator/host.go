@@ -43,6 +43,8 @@ type kind[S machine[R], R any] struct {
 	watch func() (seen func(R), loaded func(s S) shard.Effects[R])
 	// before, unless nil, is called before each event that the shard is given.
 	before func(s S)
+	// outcome takes what came of an effect's work beside the shard; nil: there is none.
+	outcome func(s S, now time.Time, of any) shard.Effects[R]
 	// after, unless nil, is called when the shard has seen how far its log is committed.
 	after func(r *runner[S, R])
 }

@@ -41,9 +41,8 @@ func TestG060_segment_written_by_kafka(t *testing.T) {
 		for _, g := range listed {
 			got[g.Group] = g
 		}
-		// consumer-group is one of the KIP-848 protocol: of that only its offsets are read yet.
-		for id, kind := range map[string]string{"tx-group": "", "classic-group": "consumer", "consumer-group": ""} {
-			if g, ok := got[id]; !ok || g.State != "Empty" || g.ProtocolType != kind {
+		for id, kind := range map[string][2]string{"tx-group": {"", "classic"}, "classic-group": {"consumer", "classic"}, "consumer-group": {"consumer", "consumer"}} {
+			if g, ok := got[id]; !ok || g.State != "Empty" || g.ProtocolType != kind[0] || g.Type != kind[1] {
 				t.Errorf("%s: %+v, %t", id, g, ok)
 			}
 		}

@@ -43,6 +43,14 @@ func New(opts Options) *Runtime {
 	r.host = newHost(kind[*group.Shard, group.Record]{
 		topic: GroupTopic, make: func() *group.Shard { return group.NewShard(opts.Config) },
 		encode: group.EncodeRecord, decode: decodeGroupRecord, timeout: opts.CommitTimeout, watch: r.watchLoad,
+		before: func(s *group.Shard) {
+			if image := r.image.Load(); image != nil {
+				s.SetImage(image)
+			}
+		},
+		outcome: func(s *group.Shard, now time.Time, of any) group.Effects {
+			return s.RegexesResolved(now, of.(*group.RegexResult))
+		},
 	}, opts.Logger, opts.Now)
 	return r
 }
@@ -170,6 +178,27 @@ func (r *Runtime) Heartbeat(ctx context.Context, req *kmsg.HeartbeatRequest) (*g
 func (r *Runtime) LeaveGroup(ctx context.Context, req *kmsg.LeaveGroupRequest) (*group.LeaveReply, error) {
 	return ask[*group.LeaveReply](ctx, r.host, req.Group, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
 		return s.LeaveGroup(now, to, req)
+	})
+}
+
+// ConsumerGroupHeartbeat answers one ConsumerGroupHeartbeat.
+func (r *Runtime) ConsumerGroupHeartbeat(ctx context.Context, client group.RequestContext, req *kmsg.ConsumerGroupHeartbeatRequest) (*group.ConsumerHeartbeatReply, error) {
+	if err := r.config.ValidateConsumerHeartbeat(req); err != nil {
+		return &group.ConsumerHeartbeatReply{Err: err}, nil
+	}
+	return ask[*group.ConsumerHeartbeatReply](ctx, r.host, req.Group, func(s *group.Shard, now time.Time, to group.ReplyTo) group.Effects {
+		return s.ConsumerGroupHeartbeat(now, to, client, req)
+	})
+}
+
+// DescribeConsumerGroup shows one group of the consumer protocol.
+func (r *Runtime) DescribeConsumerGroup(ctx context.Context, groupID string) (group.DescribedConsumerGroup, error) {
+	one, err := r.shardOf(groupID)
+	if err != nil {
+		return group.DescribedConsumerGroup{}, err
+	}
+	return read(ctx, one, func(s *group.Shard, _ time.Time) group.DescribedConsumerGroup {
+		return s.DescribeConsumerGroup(groupID)
 	})
 }
 

@@ -30,9 +30,11 @@ type runner[S machine[R], R any] struct {
 	slots chan struct{} // of shards that may load at once; shared
 	// events are things that happen to the shard: requests, changes of the metadata. They run on the shard's goroutine.
 	events chan func(*runner[S, R])
-	wake   chan struct{} // the high watermark may have moved
+	wake   chan struct{}  // the high watermark may have moved
+	jobs   sync.WaitGroup // what runs beside the shard
 	cancel context.CancelFunc
-	done   chan struct{} // closed when the goroutine has ended: nothing is answered any more
+	ending <-chan struct{} // closed when the shard is to end
+	done   chan struct{}   // closed when the goroutine has ended: nothing is answered any more
 
 	mu     sync.Mutex
 	status status
@@ -84,7 +86,7 @@ func (h *host[S, R]) newRunner(partition int32, p Partition, epoch int32) *runne
 	one := &runner[S, R]{
 		kind: &h.kind, id: partition, partition: p, epoch: epoch, deliver: h.deliver,
 		logger: h.logger.With("topic", h.kind.topic, "partition", partition), now: h.now, slots: h.slots,
-		events: make(chan func(*runner[S, R]), queueLength), wake: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
+		events: make(chan func(*runner[S, R]), queueLength), wake: make(chan struct{}, 1), cancel: cancel, ending: ctx.Done(), done: make(chan struct{}),
 	}
 	go one.run(ctx)
 	return one
@@ -133,6 +135,10 @@ func (r *runner[S, R]) stop() {
 
 func (r *runner[S, R]) run(ctx context.Context) {
 	defer close(r.done)
+	defer func() {
+		r.cancel()
+		r.jobs.Wait()
+	}()
 	unwatch := r.partition.Watch(func() {
 		select {
 		case r.wake <- struct{}{}:
@@ -367,6 +373,9 @@ func (r *runner[S, R]) absorb(fx shard.Effects[R]) {
 			r.deliver(reply.To, reply.Response)
 		}
 	}
+	if fx.Beside != nil {
+		r.beside(fx.Beside)
+	}
 	if fx.Write != 0 {
 		if holder != nil {
 			holder.writes = append(holder.writes, fx.Write)
@@ -374,6 +383,17 @@ func (r *runner[S, R]) absorb(fx shard.Effects[R]) {
 			r.absorb(r.shard.Finish(r.now(), fx.Write, nil))
 		}
 	}
+}
+
+// beside does work that takes long on a goroutine of its own. The shard takes the outcome as an event.
+func (r *runner[S, R]) beside(work func() any) {
+	r.jobs.Go(func() {
+		outcome := work()
+		select {
+		case r.events <- func(r *runner[S, R]) { r.absorb(r.outcome(r.shard, r.now(), outcome)) }:
+		case <-r.ending:
+		}
+	})
 }
 
 type encoded[R any] struct {

@@ -24,6 +24,11 @@ func (s *Shard) JoinGroup(now time.Time, to ReplyTo, client RequestContext, req 
 	}
 	j := &join{to, client, req, protocolsOf(req)}
 
+	consumers := s.replicated.consumers[req.Group]
+	if consumers.exists() && len(consumers.members.Newest()) > 0 {
+		s.joinConsumers(now, consumers, j, &fx)
+		return fx
+	}
 	g := s.group(now, req.Group)
 	made := g == nil
 	if made {
@@ -47,6 +52,9 @@ func (s *Shard) JoinGroup(now time.Time, to ReplyTo, client RequestContext, req 
 		return fx
 	}
 	if made {
+		if consumers.exists() {
+			s.deleteConsumer(consumers, &fx) // an empty group changes its protocol for whoever comes
+		}
 		s.create(g, &fx)
 	}
 	s.joinUnknown(now, g, j, &fx)

@@ -26,6 +26,7 @@ import (
 //	fetch NAME [stable] [TOPIC-P...] [tid=]; delete-offsets NAME TOPIC-P...; delete NAME; topic-deleted TOPIC [tid=]
 //	describe; list [states= types=]
 //	hold, release, fail ERROR               the high watermark stays, goes on, or all above it is lost
+//	topics, hb, resolve, ...                 of consumer groups, see stepConsumer
 //	resign, load                            the partition's leader goes and comes back
 func converse(t *testing.T, name string) {
 	t.Helper()
@@ -115,6 +116,8 @@ func (r *rig) step(st step) (*rig, error) {
 		return newRig(Config{
 			MaxSize: int(st.int("max", 0)), InitialRebalanceDelay: ms("delay"),
 			OffsetsRetention: ms("retention"), RetentionCheckInterval: ms("check"),
+			ConsumerMaxSize: int(st.int("consumers", 0)), ConsumerSettings: consumerConfig(st),
+			NoUpgrade: st.str("migrate", "") == "downgrade" || st.str("migrate", "") == "disabled", NoDowngrade: st.str("migrate", "") == "upgrade" || st.str("migrate", "") == "disabled",
 		}), nil
 	case "at":
 		var ms int64
@@ -127,7 +130,7 @@ func (r *rig) step(st step) (*rig, error) {
 			int32(st.int("session", 45000)), int32(st.int("rebalance", 300000)), st.str("protocols", "range:"+strings.ToLower(name)))
 		req.Version = int16(st.int("v", 9))
 		req.ProtocolType = st.str("type", "consumer")
-		r.apply(r.s.JoinGroup(r.now, r.handle(name), RequestContext{name, "/10.0.0.1"}, req))
+		r.apply(r.s.JoinGroup(r.now, r.handle(name), RequestContext{ClientID: name, ClientHost: "/10.0.0.1"}, req))
 	case "sync":
 		req := &kmsg.SyncGroupRequest{
 			Version: int16(st.int("v", 5)), Group: group, MemberID: st.str("id", ""), InstanceID: st.pointer("instance"),
@@ -244,7 +247,9 @@ func (r *rig) step(st step) (*rig, error) {
 		r.config.MaxSize = int(st.int("max", int64(r.config.MaxSize)))
 		r.load()
 	default:
-		return nil, errors.New("unknown step")
+		if !r.stepConsumer(st, group, name) {
+			return nil, errors.New("unknown step")
+		}
 	}
 	return nil, nil
 }

@@ -31,7 +31,7 @@ type DescribedMember struct {
 func (s *Shard) DescribeGroup(now time.Time, id string) DescribedGroup {
 	g := s.group(now, id)
 	if g == nil {
-		if s.simpleGroup(id) {
+		if s.simpleGroup(id) && !s.replicated.consumers[id].exists() {
 			return DescribedGroup{Group: id, State: Empty}
 		}
 		return DescribedGroup{Group: id, Err: ErrGroupIDNotFound, State: Dead}
@@ -67,8 +67,11 @@ func (s *Shard) simpleGroup(id string) bool {
 	return found || len(s.replicated.open[id]) > 0
 }
 
-// GroupType is the protocol of the groups that this shard holds, as ListGroups names it.
-const GroupType = "classic"
+// The protocols of groups, as ListGroups names them.
+const (
+	ClassicType  = "classic"
+	ConsumerType = "consumer"
+)
 
 // A ListedGroup is one group as ListGroups shows it. ProtocolType is "" for a simple group.
 type ListedGroup struct {
@@ -84,8 +87,10 @@ type ListedGroup struct {
 func (s *Shard) ListGroups(now time.Time, states, types []string) []ListedGroup {
 	var listed []ListedGroup
 	for _, id := range s.groupIDs(now) {
-		l := ListedGroup{Group: id, State: Empty, Type: GroupType}
-		if g := s.group(now, id); g != nil {
+		l := ListedGroup{Group: id, State: Empty, Type: ClassicType}
+		if consumers := s.replicated.consumers[id]; consumers.exists() {
+			l.ProtocolType, l.State, l.Type = consumerProtocolType, consumers.state(), ConsumerType
+		} else if g := s.group(now, id); g != nil {
 			l.ProtocolType, l.State = g.protocolType, g.state
 		} else if !s.simpleGroup(id) {
 			continue
@@ -114,8 +119,11 @@ func (s *Shard) groupIDs(now time.Time) []string {
 			ids = append(ids, id)
 		}
 	}
+	for id := range s.replicated.consumers {
+		ids = append(ids, id)
+	}
 	slices.Sort(ids)
-	return ids
+	return slices.Compact(ids)
 }
 
 // Stats counts what a shard holds.
@@ -137,9 +145,15 @@ func (s *Shard) Stats() Stats {
 			st.Groups[Empty]++
 		}
 	}
+	for _, g := range s.replicated.consumers {
+		if g.exists() {
+			st.Groups[g.state()]++
+			st.Members += len(g.members.Newest())
+		}
+	}
 	for id, t := range s.replicated.offsets {
 		st.Offsets += len(t.Newest())
-		if _, known := s.replicated.groups.Newest()[id]; !known && s.soft.groups[id] == nil {
+		if _, known := s.replicated.groups.Newest()[id]; !known && s.soft.groups[id] == nil && !s.replicated.consumers[id].exists() {
 			st.Groups[Empty]++
 		}
 	}
@@ -150,11 +164,11 @@ func (s *Shard) Stats() Stats {
 func (s *Shard) DeleteGroup(now time.Time, to ReplyTo, id string) Effects {
 	var fx Effects
 	reply := &DeleteReply{Group: id}
-	g := s.group(now, id)
+	g, consumers := s.group(now, id), s.replicated.consumers[id]
 	switch {
-	case g == nil && !s.replicated.hasOffsets(id):
+	case g == nil && !consumers.exists() && !s.replicated.hasOffsets(id):
 		reply.Err = ErrGroupIDNotFound
-	case g != nil && g.state != Empty:
+	case g != nil && g.state != Empty, consumers.exists() && len(consumers.members.Newest()) > 0:
 		reply.Err = ErrNonEmptyGroup
 	default:
 		for _, tp := range s.partitionsOf(id) {
@@ -162,6 +176,9 @@ func (s *Shard) DeleteGroup(now time.Time, to ReplyTo, id string) Effects {
 		}
 		if g != nil {
 			s.removeGroup(g, &fx)
+		}
+		if consumers.exists() {
+			s.deleteConsumer(consumers, &fx)
 		}
 	}
 	fx.ReplyAfterCommit(to, reply)

@@ -10,6 +10,12 @@ import (
 // what number each has on the wire, and in which version, is the server's to know.
 var (
 	ErrCoordinatorNotAvailable   = shard.ErrCoordinatorNotAvailable
+	ErrFencedMemberEpoch         = errors.New("fenced member epoch: the member must join anew")
+	ErrInvalidRegularExpression  = errors.New("invalid regular expression")
+	ErrStaleMemberEpoch          = errors.New("stale member epoch")
+	ErrUnreleasedInstanceID      = errors.New("unreleased instance id: the group.instance.id is in use by another process")
+	ErrUnsupportedAssignor       = errors.New("unsupported assignor")
+	ErrUnsupportedVersion        = errors.New("unsupported version: members of the consumer protocol commit with version 9 and up")
 	ErrFencedInstanceID          = errors.New("fenced instance id: the group.instance.id belongs to another member id")
 	ErrGroupIDNotFound           = errors.New("group id not found")
 	ErrGroupMaxSizeReached       = errors.New("group max size reached")

@@ -12,10 +12,13 @@ const consumerProtocolType = "consumer"
 // A subscription is the set of topics that a group's members consume; unreadable means it may be any.
 type subscription struct {
 	topics     map[string]bool
+	readBy     func(topic string) bool // of a group of the consumer protocol, in place of topics
 	unreadable bool
 }
 
-func (s subscription) has(topic string) bool { return s.unreadable || s.topics[topic] }
+func (s subscription) has(topic string) bool {
+	return s.unreadable || s.topics[topic] || s.readBy != nil && s.readBy(topic)
+}
 
 // subscription is what the members of a consumer group subscribe to, by their metadata for the chosen
 // protocol. Before a protocol is chosen, and when the metadata of one member cannot be read, it is unreadable.
@@ -56,8 +59,11 @@ func (s *Shard) fireRetention(now time.Time, fx *Effects) {
 
 // expire writes tombstones for a group's expired offsets, and for the group if it is Empty and has none left.
 func (s *Shard) expire(now time.Time, id string, fx *Effects) {
-	g := s.group(now, id)
+	g, consumers := s.group(now, id), s.replicated.consumers[id]
 	policy := s.expiryOf(g)
+	if consumers.exists() {
+		policy = expiryPolicy{exempt: subscription{readBy: consumers.subscribes}, since: -1}
+	}
 	allGone := true
 	for _, tp := range s.partitionsOf(id) {
 		entry, stored := s.replicated.offset(id, tp)
@@ -67,8 +73,12 @@ func (s *Shard) expire(now time.Time, id string, fx *Effects) {
 		}
 		fx.Append(offsetTombstone(id, tp))
 	}
-	if allGone && g != nil && g.state == Empty {
+	switch {
+	case !allGone:
+	case g != nil && g.state == Empty:
 		s.removeGroup(g, fx)
+	case consumers.exists() && len(consumers.members.Newest()) == 0:
+		s.deleteConsumer(consumers, fx)
 	}
 }
 

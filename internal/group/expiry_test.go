@@ -27,7 +27,7 @@ func subscribedRig(config Config) *rig {
 	req := joinRequest("g", "", "", 1800000, 1800000, "range")
 	req.Version = 3
 	req.Protocols[0].Metadata = subscriptionBytes("subscribed")
-	r.apply(r.s.JoinGroup(r.now, r.handle("A"), RequestContext{"A", "/10.0.0.1"}, req))
+	r.apply(r.s.JoinGroup(r.now, r.handle("A"), RequestContext{ClientID: "A", ClientHost: "/10.0.0.1"}, req))
 	r.advance(r.now)
 	r.apply(r.s.SyncGroup(r.now, r.handle("A"), &kmsg.SyncGroupRequest{Version: 4, Group: "g", MemberID: "A-u1", Generation: 1}))
 	return r

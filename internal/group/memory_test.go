@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stelelog/stele/internal/shard"
 )
 
 // checkHeld panics when what the shard says to hold is not what it holds; every step of every rig is followed by it.
@@ -30,9 +32,20 @@ func (r *rig) checkHeld() {
 			want += offsetBytes(key.Topic, e.OffsetCommitValue)
 		}
 	}
+	for _, g := range r.s.replicated.consumers {
+		want += tableBytes(g.members, consumerMemberBytes) + tableBytes(g.targets, targetBytes) + tableBytes(g.currents, currentBytes) + tableBytes(g.regexes, regexBytes)
+	}
 	if have := r.s.held.n; have != want || r.config.Memory.Bytes() != want {
 		panic(fmt.Sprintf("%d bytes are said to be held, %d of the memory, and there are %d", have, r.config.Memory.Bytes(), want))
 	}
+}
+
+func tableBytes[V any](t *shard.Table[string, V], size func(string, V) int64) int64 {
+	n := int64(0)
+	for key, v := range t.Newest() {
+		n += size(key, v)
+	}
+	return n
 }
 
 // When the memory for groups is used up, new members and offsets are refused, what is there goes on, and what is let
@@ -45,7 +58,7 @@ func TestMemoryOfGroupsIsBounded(t *testing.T) {
 	join := func(name, group string, size int) error {
 		req := joinRequest(group, "", "", 10000, 10000, "range")
 		req.Version, req.Protocols[0].Metadata = 3, bytes.Repeat([]byte{1}, size)
-		r.apply(r.s.JoinGroup(r.now, r.handle(name), RequestContext{name, "/10.0.0.1"}, req))
+		r.apply(r.s.JoinGroup(r.now, r.handle(name), RequestContext{ClientID: name, ClientHost: "/10.0.0.1"}, req))
 		r.advance(r.now)
 		return answers[name].(*JoinReply).Err
 	}

@@ -8,4 +8,5 @@ const (
 	mutantCommitKeepsClock    = false
 	mutantGenerationUnchecked = false
 	mutantRevertForgetsOne    = false
+	mutantRevokesAtOnce       = false
 )

@@ -9,4 +9,5 @@ var (
 	mutantCommitKeepsClock    = os.Getenv("STELE_MUTANT") == "group-commit-keeps-clock"
 	mutantGenerationUnchecked = os.Getenv("STELE_MUTANT") == "group-generation-unchecked"
 	mutantRevertForgetsOne    = os.Getenv("STELE_MUTANT") == "group-revert-forgets-one"
+	mutantRevokesAtOnce       = os.Getenv("STELE_MUTANT") == "group-revokes-at-once"
 )

@@ -15,6 +15,8 @@ type committer struct {
 	memberID      string
 	instanceID    *string
 	transactional bool
+	version       int16
+	partitions    []kmsg.OffsetCommitRequestTopic
 	// unknownGroup is the error for a group that is not known, by the request's version.
 	unknownGroup error
 }
@@ -23,7 +25,7 @@ type committer struct {
 // caller: topics that exist and may be read, with their names, and with their ids where these are known.
 func (s *Shard) OffsetCommit(now time.Time, to ReplyTo, req *kmsg.OffsetCommitRequest) Effects {
 	var fx Effects
-	c := committer{req.Group, req.Generation, req.MemberID, req.InstanceID, false, ErrIllegalGeneration}
+	c := committer{req.Group, req.Generation, req.MemberID, req.InstanceID, false, req.Version, req.Topics, ErrIllegalGeneration}
 	if req.Version >= 9 {
 		c.unknownGroup = ErrGroupIDNotFound
 	}
@@ -39,7 +41,7 @@ func (s *Shard) OffsetCommit(now time.Time, to ReplyTo, req *kmsg.OffsetCommitRe
 // are one transactional batch of the producer; they become visible with its commit marker.
 func (s *Shard) TxnOffsetCommit(now time.Time, to ReplyTo, req *kmsg.TxnOffsetCommitRequest) Effects {
 	fx := Effects{ProducerID: req.ProducerID, ProducerEpoch: req.ProducerEpoch, HasProducer: true}
-	c := committer{req.Group, req.Generation, req.MemberID, req.InstanceID, true, ErrIllegalGeneration}
+	c := committer{req.Group, req.Generation, req.MemberID, req.InstanceID, true, req.Version, nil, ErrIllegalGeneration}
 	if req.Version >= 6 {
 		c.unknownGroup = ErrGroupIDNotFound
 	}
@@ -52,6 +54,7 @@ func (s *Shard) TxnOffsetCommit(now time.Time, to ReplyTo, req *kmsg.TxnOffsetCo
 			})
 		}
 	}
+	c.partitions = topics
 	reply := s.store(now, &fx, c, -1, topics)
 	if fx.Records == nil {
 		fx = Effects{} // nothing to write in the transaction
@@ -116,6 +119,9 @@ func utf16Len(s string) int {
 // checkCommitter decides whether the commit comes from the group as it is now. A commit of a member, not in
 // a transaction, keeps its session.
 func (s *Shard) checkCommitter(now time.Time, c committer) error {
+	if consumers := s.replicated.consumers[c.group]; consumers.exists() {
+		return s.checkConsumerCommitter(consumers, c)
+	}
 	g := s.group(now, c.group)
 	if g == nil && !s.replicated.hasOffsets(c.group) {
 		if c.generation >= 0 {
@@ -158,6 +164,14 @@ type FetchRequest struct {
 	Group  string
 	All    bool
 	Topics []FetchTopic
+	// From, unless nil, says which member asks. Members of the consumer protocol are checked by it.
+	From *Fetcher
+}
+
+// A Fetcher is the member that asks for offsets, as it says.
+type Fetcher struct {
+	MemberID *string
+	Epoch    int32
 }
 
 // A FetchTopic names partitions of a topic. An offset that was committed for another topic of the same name
@@ -172,6 +186,9 @@ type FetchTopic struct {
 // answered at once. A group that is not known has no offsets, and that is no error: only a loaded shard
 // may be asked.
 func (s *Shard) FetchCommitted(req FetchRequest) *FetchReply {
+	if err := s.checkFetcher(req); err != nil {
+		return &FetchReply{Group: req.Group, Err: err}
+	}
 	return s.fetch(req, (*offsetTable).CommittedKeys, s.replicated.committedOffset, func(TopicPartition) bool { return false })
 }
 
@@ -179,6 +196,10 @@ func (s *Shard) FetchCommitted(req FetchRequest) *FetchReply {
 // committed, and ErrUnstableOffsetCommit where a transaction is open.
 func (s *Shard) FetchStable(to ReplyTo, req FetchRequest) Effects {
 	var fx Effects
+	if err := s.checkFetcher(req); err != nil {
+		fx.ReplyAfterCommit(to, &FetchReply{Group: req.Group, Err: err})
+		return fx
+	}
 	newestKeys := func(t *offsetTable, f func(TopicPartition)) {
 		for tp := range t.Newest() {
 			f(tp)
@@ -249,29 +270,32 @@ func sortPartitions(partitions []TopicPartition) {
 // OffsetDelete removes offsets of a group, but not of topics to which it is subscribed.
 func (s *Shard) OffsetDelete(now time.Time, to ReplyTo, req *kmsg.OffsetDeleteRequest) Effects {
 	var fx Effects
-	g := s.group(now, req.Group)
+	g, consumers := s.group(now, req.Group), s.replicated.consumers[req.Group]
 	if req.Group == "" {
 		fx.ReplyAfterCommit(to, &OffsetDeleteReply{Err: ErrInvalidGroupID})
 		return fx
 	}
-	if g == nil && !s.replicated.hasOffsets(req.Group) {
+	if g == nil && !consumers.exists() && !s.replicated.hasOffsets(req.Group) {
 		fx.ReplyAfterCommit(to, &OffsetDeleteReply{Err: ErrGroupIDNotFound})
 		return fx
 	}
-	subscribed := subscription{}
+	subscribes := func(string) bool { return false }
+	if consumers.exists() {
+		subscribes = consumers.subscribes
+	}
 	if g != nil && g.state != Empty {
 		if g.protocolType != consumerProtocolType {
 			fx.ReplyAfterCommit(to, &OffsetDeleteReply{Err: ErrNonEmptyGroup})
 			return fx
 		}
-		subscribed = g.subscription()
+		subscribes = g.subscription().has
 	}
 	reply := &OffsetDeleteReply{Topics: make([]CommittedTopic, len(req.Topics))}
 	for i, t := range req.Topics {
 		results := make([]PartitionResult, len(t.Partitions))
 		for k, p := range t.Partitions {
 			results[k].Partition = p.Partition
-			if subscribed.has(t.Topic) {
+			if subscribes(t.Topic) {
 				results[k].Err = ErrGroupSubscribedToTopic
 				continue
 			}

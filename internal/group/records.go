@@ -21,8 +21,8 @@ const (
 	maxGroupMetadataVersion = 4
 )
 
-// A Record is one record of __consumer_offsets: an OffsetCommitRecord or a GroupMetadataRecord. Records are
-// immutable once made.
+// A Record is one record of __consumer_offsets: an OffsetCommitRecord, a GroupMetadataRecord, or one of the consumer
+// groups' records. Records are immutable once made.
 type Record interface {
 	appendKey(w *recordWriter)
 	appendValue(w *recordWriter) (tombstone bool)
@@ -141,7 +141,10 @@ func DecodeRecord(key, value []byte) (Record, error) {
 		}
 		rec = g
 	default:
-		return nil, &UnknownRecordTypeError{Type: typ}
+		var known bool
+		if rec, known, err = decodeConsumerRecord(typ, &r, value); !known {
+			return nil, &UnknownRecordTypeError{Type: typ}
+		}
 	}
 	if !r.Ok() {
 		return nil, &CorruptRecordError{Type: typ, Version: -1, Reason: "key ends early"}

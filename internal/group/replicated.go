@@ -29,8 +29,9 @@ type (
 // Invariant: replaying a prefix of the log gives the same newest state as replaying all of it and
 // reverting to the end of the prefix.
 type replicated struct {
-	groups  *shard.Table[string, *GroupMetadataValue]
-	offsets map[string]*offsetTable // by group; a table that is vacant is dropped
+	groups    *shard.Table[string, *GroupMetadataValue]
+	consumers map[string]*consumerGroup // one that is vacant is dropped
+	offsets   map[string]*offsetTable   // by group; a table that is vacant is dropped
 	// pending holds offsets of open transactions, by producer id.
 	pending map[int64]*pendingTable
 	// open counts the producers with a pending offset, by group and partition. It follows from pending.
@@ -41,11 +42,12 @@ type replicated struct {
 
 func newReplicated(h *held) *replicated {
 	return &replicated{
-		held:    h,
-		groups:  shard.NewTable(shard.Watch[string, *GroupMetadataValue]{Size: groupValueBytes, Held: h.add}),
-		offsets: map[string]*offsetTable{},
-		pending: map[int64]*pendingTable{},
-		open:    map[string]map[TopicPartition]int{},
+		held:      h,
+		groups:    shard.NewTable(shard.Watch[string, *GroupMetadataValue]{Size: groupValueBytes, Held: h.add}),
+		consumers: map[string]*consumerGroup{},
+		offsets:   map[string]*offsetTable{},
+		pending:   map[int64]*pendingTable{},
+		open:      map[string]map[TopicPartition]int{},
 	}
 }
 
@@ -69,6 +71,8 @@ func (r *replicated) replay(offset, producerID int64, rec Record) {
 		default:
 			r.setOffset(offset, key, offsetEntry{rec.Value, offset})
 		}
+	default:
+		r.replayConsumer(offset, rec)
 	}
 }
 
@@ -137,8 +141,11 @@ func (r *replicated) notePending(offset, producerID int64, t *pendingTable) {
 	})
 }
 
-func (r *replicated) countOpen(key offsetKey, _, has bool) {
-	if has {
+func (r *replicated) countOpen(key offsetKey, was, is shard.Value[offsetEntry]) {
+	if was.OK == is.OK {
+		return
+	}
+	if is.OK {
 		if r.open[key.group] == nil {
 			r.open[key.group] = map[TopicPartition]int{}
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stelelog/stele/internal/metadata"
 )
 
 // A rig is a runtime for one shard, in memory and in virtual time: it appends, replays, moves the high
@@ -24,6 +26,9 @@ type rig struct {
 	uuids   int
 	out     strings.Builder
 	told    func(name string, response Response) // of each answer; may be nil
+	image   *metadata.Image
+	images  int64
+	jobs    []func() any // asked for and not done yet
 }
 
 type rigRecord struct {
@@ -56,6 +61,9 @@ func (r *rig) load() {
 		r.s.Release()
 	}
 	r.s = NewShard(r.config)
+	if r.image != nil {
+		r.s.SetImage(r.image)
+	}
 	for i := range r.log {
 		r.replay(int64(i))
 	}
@@ -96,6 +104,9 @@ func (r *rig) apply(fx Effects) {
 		r.append(rigRecord{producerID: producerID, rec: rec})
 	}
 	w.end = len(r.log)
+	if fx.Beside != nil {
+		r.jobs = append(r.jobs, fx.Beside)
+	}
 	for _, reply := range fx.Replies {
 		if reply.AfterCommit {
 			w.replies = append(w.replies, reply)
@@ -108,6 +119,7 @@ func (r *rig) apply(fx Effects) {
 		r.release()
 	}
 	r.checkHeld()
+	r.checkConsumers()
 }
 
 func (r *rig) append(rec rigRecord) {
@@ -215,7 +227,7 @@ func describeRecord(rec rigRecord) string {
 		}
 		return s
 	}
-	return "?"
+	return describeConsumerRecord(rec.rec)
 }
 
 func shorten(s string) string {
@@ -282,6 +294,8 @@ func describeResponse(response Response) string {
 			}
 		}
 		return s
+	case *ConsumerHeartbeatReply:
+		return describeConsumerReply(r)
 	case *DeleteReply:
 		return fmt.Sprintf("delete %s %s", r.Group, errWord(r.Err))
 	}

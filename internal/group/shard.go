@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/stelelog/stele/internal/metadata"
 	"github.com/stelelog/stele/internal/shard"
 )
 
@@ -35,6 +36,22 @@ type Config struct {
 	// RetentionCheckInterval is the time between two looks for expired offsets. Default 10 min.
 	RetentionCheckInterval time.Duration
 
+	// ConsumerMaxSize is the largest number of members of a group of the consumer protocol. Default 2147483647.
+	ConsumerMaxSize int
+
+	// ConsumerAssignors are the server's assignors that members may ask for, the default first. Default all there are.
+	ConsumerAssignors []string
+
+	// NoUpgrade and NoDowngrade: a group with members may not go over to the consumer protocol, or back to the classic one.
+	NoUpgrade, NoDowngrade bool
+
+	// RegexRefreshInterval is how long what a regular expression matched is good for, if no topic is made meanwhile.
+	// Default 10 min.
+	RegexRefreshInterval time.Duration
+
+	// ConsumerSettings are the settings of a group of the consumer protocol; nil: Kafka's defaults.
+	ConsumerSettings func(image *metadata.Image, group string) ConsumerSettings
+
 	// Memory, unless nil, counts what all shards that it is given to hold, and limits it.
 	Memory *Memory
 
@@ -61,15 +78,29 @@ func (c Config) withDefaults() Config {
 	orDuration(&c.NewMemberJoinTimeout, 5*time.Minute)
 	orDuration(&c.OffsetsRetention, 7*24*time.Hour)
 	orDuration(&c.RetentionCheckInterval, 10*time.Minute)
+	orDuration(&c.RegexRefreshInterval, 10*time.Minute)
 	orInt(&c.MaxSize, 1<<31-1)
+	orInt(&c.ConsumerMaxSize, 1<<31-1)
+	if len(c.ConsumerAssignors) == 0 {
+		c.ConsumerAssignors = Assignors()
+	}
 	orInt(&c.OffsetMetadataMaxBytes, 4096)
 	return c
+}
+
+// ConsumerSettings are what a group of the consumer protocol may be set to by itself.
+type ConsumerSettings struct {
+	SessionTimeout     time.Duration // silence after which a member is removed
+	HeartbeatInterval  time.Duration // what members are told
+	AssignmentInterval time.Duration // between two target assignments; 0: none
 }
 
 // A RequestContext is what the shard wants to know of the client behind a request.
 type RequestContext struct {
 	ClientID   string
 	ClientHost string // in Java's form, with a slash before the address: /10.0.0.1
+	// MayDescribe says whether the client may know of a topic; nil: it may of all. It must be safe for concurrent use.
+	MayDescribe func(topic string) bool
 }
 
 // A WriteID names a write whose outcome changes soft state.
@@ -83,6 +114,7 @@ type Effects = shard.Effects[Record]
 // replayed from the log.
 type Shard struct {
 	config     Config
+	image      *metadata.Image // the newest, by which topics are known
 	replicated *replicated
 	soft       softState
 	held       *held
@@ -91,6 +123,7 @@ type Shard struct {
 // softState is all that the log does not hold. A revert leaves it alone.
 type softState struct {
 	groups    map[string]*classicGroup
+	consumers map[string]*softConsumer
 	timers    timers
 	retention timer
 	writes    map[WriteID]finish
@@ -106,13 +139,18 @@ func NewShard(config Config) *Shard {
 	return &Shard{
 		config:     config.withDefaults(),
 		held:       h,
+		image:      metadata.EmptyImage(),
 		replicated: newReplicated(h),
 		soft: softState{
-			groups: map[string]*classicGroup{},
+			groups: map[string]*classicGroup{}, consumers: map[string]*softConsumer{},
 			writes: map[WriteID]finish{},
 		},
 	}
 }
+
+// SetImage gives the shard the newest metadata: the topics that members of consumer groups subscribe to, and settings of
+// groups. It is called before an event is, whenever there is a newer one.
+func (s *Shard) SetImage(image *metadata.Image) { s.image = image }
 
 // Replay applies one record of the log at its offset: while loading, and at once for each record that the
 // shard's effects had appended. producerID is that of a transactional batch, and -1 for others.
@@ -159,6 +197,7 @@ func (s *Shard) Loaded(now time.Time) Effects {
 			s.prepareRebalance(now, g, &fx)
 		}
 	}
+	s.consumersLoaded(now)
 	s.soft.retention.fire = (*Shard).fireRetention
 	s.soft.timers.set(&s.soft.retention, now.Add(s.config.RetentionCheckInterval))
 	return fx
@@ -178,7 +217,7 @@ func (s *Shard) Unload() Effects {
 		g.state = Dead
 	}
 	s.soft = softState{
-		groups: map[string]*classicGroup{},
+		groups: map[string]*classicGroup{}, consumers: map[string]*softConsumer{},
 		writes: map[WriteID]finish{},
 	}
 	return fx

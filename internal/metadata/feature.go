@@ -128,7 +128,7 @@ func SupportedFeatures() []Feature {
 
 var features = []Feature{
 	{FeatureELR, 0, 1, 0, LevelELRByDefault},
-	{FeatureGroup, 0, 0, 0, 22},
+	{FeatureGroup, 0, 1, 1, 22},
 	{FeatureKRaftVersion, 0, 1, 0, LevelMin},
 	{FeatureMetadataVersion, int16(LevelMin), int16(LevelLatest), int16(LevelLatest), LevelMin},
 	{FeatureShare, 0, 0, 0, 28},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"reflect"
@@ -201,16 +202,20 @@ func setTag(message reflect.Value, tag uint32) {
 // decodedBytes measures the memory that decoding a body makes.
 func decodedBytes(t *testing.T, key, version int16, body []byte) int64 {
 	t.Helper()
-	c := &conn{}
-	r := &Request{Key: key, Version: version}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	err := c.decode(r, body)
-	runtime.ReadMemStats(&after)
-	if err != nil {
-		t.Fatalf("%s %d: %v", kmsg.NameForKey(key), version, err)
+	least := int64(math.MaxInt64)
+	for range 3 { // whatever else runs in the process can only add to it
+		c := &conn{}
+		r := &Request{Key: key, Version: version}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := c.decode(r, body)
+		runtime.ReadMemStats(&after)
+		if err != nil {
+			t.Fatalf("%s %d: %v", kmsg.NameForKey(key), version, err)
+		}
+		least = min(least, int64(after.TotalAlloc-before.TotalAlloc))
 	}
-	return int64(after.TotalAlloc - before.TotalAlloc)
+	return least
 }
 
 // A body that might decode to more than the budget is refused before it is read; a Produce request of the

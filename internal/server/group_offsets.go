@@ -115,7 +115,7 @@ func (a *brokerAPI) offsetFetch(r *Request, req *kmsg.OffsetFetchRequest) *kmsg.
 	if req.Version >= 8 {
 		for i := range req.Groups {
 			asked := &req.Groups[i]
-			fetched := a.fetchGroup(r, req, asked.Group, asked.Topics == nil, asked.Topics)
+			fetched := a.fetchGroup(r, req, asked.Group, &group.Fetcher{MemberID: asked.MemberID, Epoch: asked.MemberEpoch}, asked.Topics == nil, asked.Topics)
 			out := kmsg.NewOffsetFetchResponseGroup()
 			out.Group, out.ErrorCode, out.Topics = asked.Group, fetched.code, fetched.topics
 			resp.Groups = append(resp.Groups, out)
@@ -126,7 +126,7 @@ func (a *brokerAPI) offsetFetch(r *Request, req *kmsg.OffsetFetchRequest) *kmsg.
 	for i := range req.Topics {
 		asked[i].Topic, asked[i].Partitions = req.Topics[i].Topic, req.Topics[i].Partitions
 	}
-	fetched := a.fetchGroup(r, req, req.Group, req.Topics == nil && req.Version >= 2, asked)
+	fetched := a.fetchGroup(r, req, req.Group, nil, req.Topics == nil && req.Version >= 2, asked)
 	resp.ErrorCode = fetched.code
 	topics := fetched.topics
 	if fetched.code != 0 {
@@ -152,13 +152,13 @@ type fetchedOffsets struct {
 	topics []kmsg.OffsetFetchResponseGroupTopic
 }
 
-func (a *brokerAPI) fetchGroup(r *Request, req *kmsg.OffsetFetchRequest, groupID string, all bool, topics []kmsg.OffsetFetchRequestGroupTopic) fetchedOffsets {
+func (a *brokerAPI) fetchGroup(r *Request, req *kmsg.OffsetFetchRequest, groupID string, from *group.Fetcher, all bool, topics []kmsg.OffsetFetchRequestGroupTopic) fetchedOffsets {
 	empty := []kmsg.OffsetFetchResponseGroupTopic{}
 	if !r.mayGroup(security.Describe, groupID) {
 		return fetchedOffsets{kerr.GroupAuthorizationFailed.Code, empty}
 	}
 	image := a.image()
-	ask := group.FetchRequest{Group: groupID, All: all}
+	ask := group.FetchRequest{Group: groupID, All: all, From: from}
 	var refused []kmsg.OffsetFetchRequestGroupTopic
 	var why []int16
 	for _, topic := range topics {

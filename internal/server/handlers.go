@@ -103,6 +103,8 @@ func (b *BrokerAPI) Handlers() []Handler {
 		reply(b, (*brokerAPI).syncGroup),
 		large(b, (*brokerAPI).describeGroups),
 		large(b, (*brokerAPI).listGroups),
+		reply(b, (*brokerAPI).consumerGroupHeartbeat),
+		large(b, (*brokerAPI).consumerGroupDescribe),
 		reply(b, (*brokerAPI).deleteGroups),
 		reply(b, (*brokerAPI).offsetDelete),
 		reply(b, (*brokerAPI).deleteRecords),

@@ -47,6 +47,9 @@ type Effects[R any] struct {
 	Replies    []Reply
 	// Write, unless 0, is to be given to Finish when the records are committed or have failed.
 	Write WriteID
+	// Beside, unless nil, is work that takes long and touches nothing of the shard: it is to be done on another
+	// goroutine, and its outcome given to the shard as an event.
+	Beside func() any
 }
 
 // Append adds records.

@@ -9,14 +9,14 @@ type Table[K comparable, V any] struct {
 	newest map[K]V
 	undo   []tableChange[K, V]
 	// first is, for each key with unsettled changes, what those were made on, oldest first.
-	first map[K][]tableValue[V]
+	first map[K][]Value[V]
 	watch Watch[K, V]
 }
 
 // A Watch is told of what happens to a Table. Each function may be nil.
 type Watch[K comparable, V any] struct {
-	// Changed is told of each key that appears in the newest state or goes from it.
-	Changed func(key K, had, has bool)
+	// Changed is told of each change of the newest state, made or undone.
+	Changed func(key K, was, is Value[V])
 	// Settled is told of each key whose value became the committed one; ok is false when it went.
 	Settled func(key K, value V, ok bool)
 	// Size is that of one entry in bytes, of whose sum Held is told the changes.
@@ -24,20 +24,21 @@ type Watch[K comparable, V any] struct {
 	Held func(delta int64)
 }
 
-type tableValue[V any] struct {
-	value V
-	ok    bool
+// A Value is that of a key, if it has one.
+type Value[V any] struct {
+	V  V
+	OK bool
 }
 
 type tableChange[K comparable, V any] struct {
 	key K
-	to  tableValue[V]
-	was tableValue[V]
+	to  Value[V]
+	was Value[V]
 }
 
 // NewTable makes an empty table.
 func NewTable[K comparable, V any](watch Watch[K, V]) *Table[K, V] {
-	return &Table[K, V]{newest: map[K]V{}, first: map[K][]tableValue[V]{}, watch: watch}
+	return &Table[K, V]{newest: map[K]V{}, first: map[K][]Value[V]{}, watch: watch}
 }
 
 // Newest is the newest state, for reading.
@@ -52,7 +53,7 @@ func (t *Table[K, V]) Get(key K) (V, bool) {
 // Committed is the committed value of a key.
 func (t *Table[K, V]) Committed(key K) (V, bool) {
 	if was := t.first[key]; len(was) > 0 {
-		return was[0].value, was[0].ok
+		return was[0].V, was[0].OK
 	}
 	v, ok := t.newest[key]
 	return v, ok
@@ -64,48 +65,48 @@ func (t *Table[K, V]) Unsettled(key K) bool { return len(t.first[key]) > 0 }
 // CommittedKeys calls f for each key of the committed state, in no order.
 func (t *Table[K, V]) CommittedKeys(f func(K)) {
 	for key := range t.newest {
-		if was := t.first[key]; len(was) == 0 || was[0].ok {
+		if was := t.first[key]; len(was) == 0 || was[0].OK {
 			f(key)
 		}
 	}
 	for key, was := range t.first {
-		if _, ok := t.newest[key]; !ok && was[0].ok {
+		if _, ok := t.newest[key]; !ok && was[0].OK {
 			f(key)
 		}
 	}
 }
 
 // Set gives a key a value.
-func (t *Table[K, V]) Set(key K, value V) { t.change(key, tableValue[V]{value, true}) }
+func (t *Table[K, V]) Set(key K, value V) { t.change(key, Value[V]{value, true}) }
 
 // Remove takes a key away.
-func (t *Table[K, V]) Remove(key K) { t.change(key, tableValue[V]{}) }
+func (t *Table[K, V]) Remove(key K) { t.change(key, Value[V]{}) }
 
-func (t *Table[K, V]) change(key K, to tableValue[V]) {
+func (t *Table[K, V]) change(key K, to Value[V]) {
 	v, ok := t.newest[key]
-	was := tableValue[V]{v, ok}
+	was := Value[V]{v, ok}
 	t.undo = append(t.undo, tableChange[K, V]{key, to, was})
 	t.first[key] = append(t.first[key], was)
 	t.put(key, to)
 }
 
-func (t *Table[K, V]) put(key K, to tableValue[V]) {
+func (t *Table[K, V]) put(key K, to Value[V]) {
 	old, had := t.newest[key]
 	if t.watch.Size != nil && t.watch.Held != nil {
 		if had {
 			t.watch.Held(-t.watch.Size(key, old))
 		}
-		if to.ok {
-			t.watch.Held(t.watch.Size(key, to.value))
+		if to.OK {
+			t.watch.Held(t.watch.Size(key, to.V))
 		}
 	}
-	if to.ok {
-		t.newest[key] = to.value
+	if to.OK {
+		t.newest[key] = to.V
 	} else {
 		delete(t.newest, key)
 	}
-	if t.watch.Changed != nil && had != to.ok {
-		t.watch.Changed(key, had, to.ok)
+	if t.watch.Changed != nil {
+		t.watch.Changed(key, Value[V]{old, had}, to)
 	}
 }
 
@@ -135,7 +136,7 @@ func (t *Table[K, V]) SettleFirst() {
 		delete(t.first, settled.key)
 	}
 	if t.watch.Settled != nil {
-		t.watch.Settled(settled.key, settled.to.value, settled.to.ok)
+		t.watch.Settled(settled.key, settled.to.V, settled.to.OK)
 	}
 }
 

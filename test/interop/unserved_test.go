@@ -27,14 +27,12 @@ type gap struct {
 	checks     []string // the scenarios, rows and files that need it
 }
 
-const consumerProtocol = "consumer group protocol"
 
 // gaps is everything that Stele does not serve yet, and what each costs here. On a target that advertises the
 // keys the checks run. On one that does not, they are tried where that shows something, have to fail quickly and
 // with an error, and count for nothing. A target that advertises a part of a row's keys, or Stele with all of
 // them, fails TestUnserved: the table is then out of date.
 var gaps = []gap{
-	{consumerProtocol, []int16{68, 69}, []string{"rebalance-consumer"}},
 	{"moving replicas between directories", []int16{34}, nil},
 	{"share groups", []int16{76, 77, 78, 79, 90, 91, 92}, nil},
 	{"streams groups", []int16{88, 89}, nil},

@@ -13,7 +13,6 @@ import (
 var notYet = map[int16]string{
 	17: "security", 36: "security",
 	34: "several nodes",
-	68: "the consumer protocol", 69: "the consumer protocol",
 	76: "share groups", 77: "share groups", 78: "share groups", 79: "share groups", 83: "share groups", 84: "share groups", 85: "share groups", 86: "share groups", 87: "share groups",
 	90: "share groups", 91: "share groups", 92: "share groups",
 	88: "streams groups", 89: "streams groups", 93: "streams groups",
@@ -22,7 +21,7 @@ var notYet = map[int16]string{
 
 // featuresNotYet likewise.
 var featuresNotYet = map[string]string{
-	"group.version": "the consumer protocol", "share.version": "share groups", "streams.version": "streams groups",
+	"share.version": "share groups", "streams.version": "streams groups",
 }
 
 // offByDefault are features that are served and that a new cluster of Kafka's begins with, and one of ours does not.
