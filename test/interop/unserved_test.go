@@ -27,7 +27,6 @@ type gap struct {
 	checks     []string // the scenarios, rows and files that need it
 }
 
-
 // gaps is everything that Stele does not serve yet, and what each costs here. On a target that advertises the
 // keys the checks run. On one that does not, they are tried where that shows something, have to fail quickly and
 // with an error, and count for nothing. A target that advertises a part of a row's keys, or Stele with all of
