@@ -87,7 +87,8 @@ func (s *Shard) endV2(now time.Time, m *Metadata, req EndRequest) (*Metadata, *E
 		return nil, endError(ErrInvalidProducerIDMapping)
 	}
 	current := !rotated && req.ProducerEpoch == m.ProducerEpoch
-	again := m.State.completed() && (rotated || req.ProducerEpoch < lastEpoch && m.ProducerEpoch == req.ProducerEpoch+1)
+	// Sent again, unless it was the coordinator who ended the transaction: then the producer is fenced.
+	again := m.State.completed() && !m.fenced && (rotated || req.ProducerEpoch < lastEpoch && m.ProducerEpoch == req.ProducerEpoch+1)
 	switch {
 	case again:
 		if m.State != completeState(req.Commit) {
@@ -100,7 +101,7 @@ func (s *Shard) endV2(now time.Time, m *Metadata, req EndRequest) (*Metadata, *E
 		return nil, endError(ErrInvalidTxnState) // nothing was written
 	}
 	next := m.with(now.UnixMilli(), prepareState(req.Commit))
-	next.ClientVersion = Version2
+	next.fenced, next.ClientVersion = false, Version2
 	if m.State != Ongoing { // an abort of nothing: it ends whatever may be on its way in the present epoch
 		next.Partitions, next.Start = nil, next.LastUpdate
 	}

@@ -78,6 +78,7 @@ func (s *Shard) InitProducerID(now time.Time, to shard.ReplyTo, req InitRequest)
 	}
 	next := m.with(ms, Empty)
 	next.TimeoutMs, next.Partitions, next.Start, next.client = req.TimeoutMs, nil, NoTime, req.Client
+	next.fenced = false
 	if err := s.nextEpoch(next, m, req); err != nil {
 		if err == ErrNoProducerID {
 			fx.Reply(to, initError(err))
@@ -130,7 +131,7 @@ func (s *Shard) nextEpoch(next, m *Metadata, req InitRequest) error {
 // and nobody is told of the new one. It is the marker's.
 func (s *Shard) fence(now time.Time, m *Metadata) (*Metadata, error) {
 	next := m.with(now.UnixMilli(), PrepareAbort)
-	next.ClientVersion = Version0
+	next.fenced, next.ClientVersion = true, Version0
 	if s.level >= Version2 {
 		next.ClientVersion = Version2
 	}

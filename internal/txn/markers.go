@@ -38,9 +38,15 @@ func (s *Shard) decide(id string, m *Metadata) {
 	})
 }
 
-// TakeMarkers gives what is to be sent, each once. Nothing is given before the shard is loaded.
+// TakeMarkers gives what is to be sent, each once. Nothing is given before the shard is loaded, nor of transactions that
+// turned out to be complete in the part of the log that was committed last.
 func (s *Shard) TakeMarkers() []Marker {
-	out := s.outbox
+	var out []Marker
+	for _, m := range s.outbox {
+		if now := s.sending[m.ID]; now != nil && now.producerID == m.ProducerID && now.producerEpoch == m.ProducerEpoch {
+			out = append(out, m)
+		}
+	}
 	s.outbox = nil
 	return out
 }

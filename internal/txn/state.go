@@ -91,6 +91,7 @@ type Metadata struct {
 
 	// Not in the log.
 	lastProducerEpoch int16 // the epoch before, of the producer that has the present one; -1: not known
+	fenced            bool  // the transaction was aborted on behalf of somebody else: its producer is not told of the present epoch
 	client            Client
 }
 
