@@ -229,8 +229,9 @@ var advice = map[*kerr.Error]string{
 	kerr.NotLeaderForPartition:     "leadership just moved; try again",
 	kerr.BrokerIDNotRegistered:     "no such broker; `stele cluster describe` lists them",
 	kerr.MismatchedEndpointType:    "a controller listens there; name a listener for clients with --bootstrap-server, 127.0.0.1:9092 by default",
-	kerr.CoordinatorNotAvailable:   "the group coordinator is starting; try again",
-	kerr.CoordinatorLoadInProgress: "the group coordinator is loading; try again",
+	kerr.CoordinatorNotAvailable:   "the coordinator is starting; try again",
+	kerr.CoordinatorLoadInProgress: "the coordinator is loading; try again",
+	kerr.TransactionalIDNotFound:   "no such transactional id; `stele txn list` shows those that exist",
 }
 
 // failed says what failed, on what, and what to do.

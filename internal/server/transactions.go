@@ -458,3 +458,18 @@ func (a *brokerAPI) listTransactions(r *Request, req *kmsg.ListTransactionsReque
 	}
 	return resp
 }
+
+// TransactionClient is who has a transactional id, as its coordinator tells it beside what Kafka tells. It is empty
+// where the coordinator does not know, or is not ours.
+func TransactionClient(s *kmsg.DescribeTransactionsResponseTransactionState) txn.Client {
+	var client txn.Client
+	s.UnknownTags.Each(func(tag uint32, value []byte) {
+		switch tag {
+		case tagTransactionClientID:
+			client.ID = string(value)
+		case tagTransactionClientHost:
+			client.Host = string(value)
+		}
+	})
+	return client
+}
