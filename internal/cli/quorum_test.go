@@ -76,6 +76,12 @@ func (tr *trio) try(ctx context.Context, i int, w *bytes.Buffer, set ...string) 
 // start starts the nodes named, all at a time.
 func (tr *trio) start(ids ...int) {
 	tr.t.Helper()
+	tr.startWith(nil, ids...)
+}
+
+// startWith is start with settings.
+func (tr *trio) startWith(set []string, ids ...int) {
+	tr.t.Helper()
 	ctx, cancel := context.WithTimeout(tr.t.Context(), 30*time.Second)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -85,7 +91,7 @@ func (tr *trio) start(ids ...int) {
 		one := *tr
 		one.nodes = map[int]*node{}
 		started[k] = &one
-		wg.Go(func() { errs[k] = one.try(ctx, i, new(bytes.Buffer)) })
+		wg.Go(func() { errs[k] = one.try(ctx, i, new(bytes.Buffer), set...) })
 	}
 	wg.Wait()
 	for k, i := range ids {
