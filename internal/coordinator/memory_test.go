@@ -22,15 +22,20 @@ type memoryPartition struct {
 	limit    int
 	slow     chan struct{} // unless nil, a scan waits for it
 	looks    int           // at the high watermark, since the last hold
+	guarded  bool          // transactions are to be verified
+	guards   int           // appends that came with a guard
 }
 
 func newMemoryPartition() *memoryPartition {
 	return &memoryPartition{watchers: map[int]func(){}, limit: 1 << 20}
 }
 
-func (p *memoryPartition) Append(batch record.Batch, leaderEpoch int32, expectedEnd int64, _ AppendOptions) error {
+func (p *memoryPartition) Append(batch record.Batch, leaderEpoch int32, expectedEnd int64, opts AppendOptions) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if opts.Guard != nil {
+		p.guards++
+	}
 	if p.refuse != nil {
 		return p.refuse
 	}
@@ -41,7 +46,12 @@ func (p *memoryPartition) Append(batch record.Batch, leaderEpoch int32, expected
 	return nil
 }
 
-func (p *memoryPartition) Guard(int64, int16, bool) (TxnGuard, error) { return nil, nil }
+func (p *memoryPartition) Guard(int64, int16, bool) (TxnGuard, error) {
+	if p.guarded {
+		return "guard", nil
+	}
+	return nil, nil
+}
 
 func (p *memoryPartition) appendLocked(batch record.Batch, leaderEpoch int32) {
 	batch = slices.Clone(batch)

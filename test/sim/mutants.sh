@@ -15,6 +15,8 @@ group-commit-keeps-clock    ./internal/group ./test/sim
 group-generation-unchecked  ./internal/group ./test/sim
 group-revert-forgets-one    ./internal/group ./test/sim
 coordinator-answers-uncommitted ./internal/coordinator
+txn-epoch-unchecked         ./internal/txn
+txn-revert-keeps-last       ./internal/txn
 server-produce-overtakes    ./internal/server
 log-cuts-under-readers      ./internal/log
 log-lazy-largest            ./internal/log
