@@ -153,7 +153,7 @@ func (n *node) formQuorum(ctx context.Context) error {
 
 func (n *node) controllerEndpoints() []metadata.VoterEndpoint {
 	var endpoints []metadata.VoterEndpoint
-	for _, l := range n.config.ControllerListeners() {
+	for _, l := range n.config.AdvertisedControllers() {
 		l = n.bound(l)
 		endpoints = append(endpoints, metadata.VoterEndpoint{Name: l.Name, Host: l.Host, Port: l.Port})
 	}
@@ -272,7 +272,7 @@ func (n *node) tellLeader(ctx context.Context) error {
 func (n *node) controllerRegistration() *kmsg.ControllerRegistrationRequest {
 	req := kmsg.NewPtrControllerRegistrationRequest()
 	req.ControllerID, req.IncarnationID = n.id, n.incarnation
-	for _, l := range n.config.ControllerListeners() {
+	for _, l := range n.config.AdvertisedControllers() {
 		l = n.bound(l)
 		protocol, _ := n.config.SecurityProtocol(l.Name)
 		one := kmsg.NewControllerRegistrationRequestListener()

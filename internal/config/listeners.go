@@ -127,6 +127,20 @@ func (b *Broker) AdvertisedListeners() []Listener {
 	return slices.DeleteFunc(all, func(l Listener) bool { return b.isControllerListener(l.Name) })
 }
 
+// AdvertisedControllers returns what brokers and other controllers are told to connect to: each controller listener as
+// advertised.listeners has it, or else as it is bound. Where it binds port 0, the caller puts in the port it got.
+func (b *Broker) AdvertisedControllers() []Listener {
+	listeners := b.ControllerListeners()
+	text, _ := b.values().Text("advertised.listeners")
+	advertised, _ := ParseListeners(text)
+	for i, l := range listeners {
+		if at := slices.IndexFunc(advertised, func(a Listener) bool { return a.Name == l.Name }); at >= 0 {
+			listeners[i] = advertised[at]
+		}
+	}
+	return listeners
+}
+
 // InterBrokerListener is the name of the listener over which brokers talk to each other.
 func (b *Broker) InterBrokerListener() string {
 	if name := b.String("inter.broker.listener.name"); name != "" {

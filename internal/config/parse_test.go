@@ -93,6 +93,9 @@ func TestParseDefaults(t *testing.T) {
 	if got := b.ControllerListeners(); len(got) != 1 || got[0] != (Listener{"CONTROLLER", "127.0.0.1", 9093}) {
 		t.Errorf("controller listeners %v", got)
 	}
+	if got := b.AdvertisedControllers(); len(got) != 1 || got[0] != (Listener{"CONTROLLER", "127.0.0.1", 9093}) {
+		t.Errorf("advertised controllers %v", got)
+	}
 	if p, err := b.SecurityProtocol("CONTROLLER"); err != nil || p != Plaintext {
 		t.Error(p, err)
 	}
@@ -172,4 +175,19 @@ func TestParseListeners(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) { _, _ = ParseListeners(rapid.String().Draw(t, "text")) })
+}
+
+// A controller listener is known to others as advertised.listeners has it; clients are not told of it.
+func TestControllersAreAdvertised(t *testing.T) {
+	t.Parallel()
+	b, _, err := Parse(Sources{Set: []string{"listeners=PLAINTEXT://:1,CONTROLLER://:2", "advertised.listeners=CONTROLLER://outside:22,PLAINTEXT://outside:11"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := b.AdvertisedControllers(); len(got) != 1 || got[0] != (Listener{"CONTROLLER", "outside", 22}) {
+		t.Errorf("controllers %v", got)
+	}
+	if got := b.AdvertisedListeners(); len(got) != 1 || got[0] != (Listener{"PLAINTEXT", "outside", 11}) {
+		t.Errorf("clients %v", got)
+	}
 }
