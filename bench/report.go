@@ -138,7 +138,7 @@ func (r *report) add(of row, figures []figure) {
 // markdown writes a table for each section. A ratio in bold misses its reach.
 func (r *report) markdown(w io.Writer) {
 	fmt.Fprintf(w, "%s\n", r.Machine)
-	for _, section := range []string{sectionProduce, sectionConsume, sectionFlush, sectionCompact, sectionTools, sectionLatency, sectionProcess} {
+	for _, section := range []string{sectionProduce, sectionConsume, sectionFlush, sectionCompact, sectionTools, sectionLatency, sectionProcess, sectionCluster} {
 		var rows []rowReport
 		var columns []figure
 		for _, row := range r.Rows {

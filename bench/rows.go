@@ -48,6 +48,7 @@ const (
 	sectionTools   = "Kafka's own tools, on the same two cores as the broker"
 	sectionLatency = "End-to-end latency, ms"
 	sectionProcess = "Starts and memory"
+	sectionCluster = "Three nodes, each broker and controller, default settings"
 )
 
 func allRows(every bool) []row {
@@ -58,6 +59,9 @@ func allRows(every bool) []row {
 		{name: "clean restart with 8,000 partitions: to the first acknowledged write, memory", section: sectionProcess, measure: (*bench).manyRow},
 		{name: "clean restart with 20,000 partitions, Stele alone", section: sectionProcess, measure: (*bench).mostRow},
 	}
+	rows = append(rows,
+		row{name: "kill -9 of the active controller to the next created topic", section: sectionCluster, measure: (*bench).controllerFailover},
+		row{name: fmt.Sprintf("kill -9 of a broker to an acknowledged write in each of the partitions it led (of %d)", failoverPartitions), section: sectionCluster, measure: (*bench).brokerDeath})
 	base := load{partitions: 16, record: 1 << 10, batch: 16 << 10, conns: 1, acks: -1}
 	with := func(change func(*load)) load {
 		l := base
