@@ -373,7 +373,6 @@ func (b *broker) register(life int, next func(time.Duration)) {
 	for _, f := range metadata.SupportedFeatures() {
 		req.Features = append(req.Features, kmsg.BrokerRegistrationRequestFeature{Name: f.Name, MinSupportedVersion: f.Min, MaxSupportedVersion: f.Max})
 	}
-	req.Features = append(req.Features, kmsg.BrokerRegistrationRequestFeature{Name: metadata.FeatureELR, MaxSupportedVersion: 1})
 	req.Rack = new(fmt.Sprint("rack-", b.id%3))
 	for _, dir := range b.dirs {
 		req.LogDirs = append(req.LogDirs, dir)

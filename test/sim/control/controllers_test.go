@@ -170,7 +170,7 @@ func (s *server) start() {
 	s.disk = vfs.NewFault(s.mem)
 	s.disk.Watch(s.onDisk)
 	w.mark("start", int64(s.id))
-	if err := s.boot(); err != nil {
+	if err := s.boot(); err != nil || s.dying {
 		s.failed(err)
 	}
 }
@@ -297,7 +297,7 @@ func (s *server) decide() {
 	if err == nil {
 		err = s.open()
 	}
-	if err != nil {
+	if err != nil || s.dying {
 		s.failed(err)
 	}
 }
@@ -307,7 +307,7 @@ func (s *server) open() error {
 	life := s.life
 	core, err := quorum.OpenCore(quorum.Options{
 		FS: s.disk, Dir: metaDir, Identity: s.identity(),
-		Controller: controller.Options{NodeID: s.id, ClusterID: clusterID, Static: s.w.config, Rand: rand.New(rand.NewPCG(s.w.rng.Uint64(), 1)), Supported: supported},
+		Controller: controller.Options{NodeID: s.id, ClusterID: clusterID, Static: s.w.config, Rand: rand.New(rand.NewPCG(s.w.rng.Uint64(), 1))},
 		Config: quorum.Config{SegmentBytes: 1 << 15, Snapshots: quorum.SnapshotRules{
 			BytesBetween: 15_000, MaxInterval: 2 * time.Minute, RetentionBytes: 60_000, DeleteDelay: 5 * time.Second,
 		}},
@@ -383,8 +383,17 @@ func (s *server) run() {
 		}
 		return
 	}
+	// Which of what waits comes first is anybody's guess, as where a process selects among channels.
 	inbox, asked := s.inbox, s.asked
-	s.inbox, s.asked, s.lag, s.running = nil, nil, 0, true
+	s.inbox, s.asked = nil, nil
+	switch {
+	case len(inbox) == 0 || len(asked) == 0:
+	case s.w.chance(40):
+		s.inbox, inbox = inbox, nil
+	case s.w.chance(40):
+		s.asked, asked = asked, nil
+	}
+	s.lag, s.running = 0, true
 	var err error
 	for _, f := range inbox {
 		if err = f(); err != nil {
@@ -395,7 +404,7 @@ func (s *server) run() {
 		err = s.core.Turn(asked)
 	}
 	s.running = false
-	if err != nil {
+	if err != nil || s.dying {
 		s.failed(err)
 		return
 	}
@@ -626,12 +635,4 @@ func (s *server) fetch(req *kmsg.FetchRequest, answer func(any)) {
 	if s.up && s.core != nil && s.busyUntil <= s.w.now {
 		answer(s.core.Fetch(context.Background(), req, listener))
 	}
-}
-
-// supported are the features of this release and eligible leaders, which the controller knows already.
-func supported(name string) (metadata.Feature, bool) {
-	if name == metadata.FeatureELR {
-		return metadata.Feature{Name: name, Max: 1}, true
-	}
-	return metadata.SupportedFeature(name)
 }

@@ -104,14 +104,14 @@ func (w *world) partition() {
 	if !deaf && !mute {
 		deaf, mute = true, true
 	}
-	few := w.chance(40)
+	few, among := w.chance(40), w.chance(30) // only some; only among controllers
 	var made [][2]int32
 	cut := func(from, to int32) {
 		made = append(made, [2]int32{from, to})
 		w.net.cut[[2]int32{from, to}] = true
 	}
 	for _, id := range w.everybody {
-		if id == lonely || few && w.chance(50) {
+		if id == lonely || few && w.chance(50) || among && w.servers[id] == nil {
 			continue
 		}
 		if deaf {
