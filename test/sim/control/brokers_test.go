@@ -160,6 +160,8 @@ func (b *broker) fetched(resp *kmsg.FetchResponse, next func(time.Duration), los
 		return
 	}
 	switch {
+	case p.ErrorCode != 0 && p.CurrentLeader.LeaderID < 0:
+		lost() // it was the leader, and does not know who is: others do
 	case p.ErrorCode != 0:
 		next(b.w.between(20*time.Millisecond, 100*time.Millisecond))
 	case p.DivergingEpoch.Epoch >= 0:
