@@ -36,12 +36,16 @@ type machine struct {
 	proposed  int    // entries of those that were proposed since the last drain
 	begun     uint64 // index of the last entry the controller began with
 
-	waiting []waiter // in order of index
+	// waiting are those whose records are on their way, reading those without any; both in order of index.
+	waiting, reading []waiter
+	asked            uint64 // the last question whether this is still the leader
 }
 
-// waiter is a request whose answer leaves when index is committed.
+// waiter is a request whose answer leaves when index is committed. Without records of its own nobody but this leader has
+// seen it, which may be deposed and not know: then a majority must have said that it follows it, after it was computed.
 type waiter struct {
 	index  uint64
+	asked  uint64 // the question that must be answered, 0: none
 	r      *Request
 	result controller.Result
 	err    error
@@ -150,6 +154,42 @@ func (m *machine) answer(index uint64) {
 		m.waiting[0].finish()
 		m.waiting = m.waiting[1:]
 	}
+	m.release(index)
+}
+
+// release lets go of those without records who wait for nothing any more.
+func (m *machine) release(index uint64) {
+	for len(m.reading) > 0 && m.reading[0].index <= index && m.reading[0].asked == 0 {
+		m.reading[0].finish()
+		m.reading = m.reading[1:]
+	}
+}
+
+// ask asks the other voters whether they follow this leader, if somebody waits for that who has come since it was asked last.
+func (m *machine) ask() error {
+	if n := len(m.reading); n == 0 || m.reading[n-1].asked <= m.asked {
+		return nil
+	}
+	return m.askAgain()
+}
+
+// askAgain asks for all who wait. It is for other voters than before, whose answers to earlier questions may be none.
+func (m *machine) askAgain() error {
+	if len(m.reading) == 0 {
+		return nil
+	}
+	m.asked++
+	return m.node.askLeading(m.asked)
+}
+
+// confirmed says that a majority followed this leader when, or after, it asked.
+func (m *machine) confirmed(asked uint64) {
+	for i := range m.reading {
+		if m.reading[i].asked <= asked {
+			m.reading[i].asked = 0
+		}
+	}
+	m.release(m.node.applied.Index)
 }
 
 func (w waiter) finish() {
@@ -165,10 +205,11 @@ func (w waiter) finish() {
 
 // abandon tells all who wait that their records may be lost.
 func (m *machine) abandon() {
-	for _, w := range m.waiting {
+	waiting := append(m.waiting, m.reading...)
+	m.waiting, m.reading = nil, nil
+	for _, w := range waiting {
 		w.r.Done(nil, ErrNotController)
 	}
-	m.waiting = nil
 }
 
 // moved notices that the leadership the controller is active in is over.
@@ -245,10 +286,13 @@ func (m *machine) handle(r *Request, now time.Time) error {
 			return err2
 		}
 	}
-	m.waiting = append(m.waiting, waiter{index: m.lastIndex, r: r, result: result, err: err})
-	if m.proposed == 0 && m.node.applied.Index >= m.lastIndex {
-		m.answer(m.lastIndex)
+	w := waiter{index: m.lastIndex, r: r, result: result, err: err}
+	if err == nil && len(result.Records) > 0 {
+		m.waiting = append(m.waiting, w)
+		return nil
 	}
+	w.asked = m.asked + 1
+	m.reading = append(m.reading, w)
 	return nil
 }
 

@@ -110,14 +110,14 @@ func (c *Core) changeVoters(done func(error), plan func(now []Voter) ([]Voter, *
 	c.change = &memberChange{context: context, done: done}
 }
 
-// changed follows a committed change of the membership.
-func (c *Core) changed(e *pb.Entry) {
+// changed follows a committed change of the membership, if the entry is one.
+func (c *Core) changed(e *pb.Entry) bool {
 	if e.GetType() == pb.EntryNormal {
-		return
+		return false
 	}
 	voters, ok := outcome(e)
 	if !ok {
-		return
+		return true
 	}
 	c.log.Info("voters of the metadata log changed", "voters", members(voters), "index", e.GetIndex(), "epoch", e.GetTerm())
 	c.board.update(func(s *Status) { s.Voters = c.endpoints(c.node.voters) })
@@ -126,6 +126,7 @@ func (c *Core) changed(e *pb.Entry) {
 		c.change = nil
 		done(nil)
 	}
+	return true
 }
 
 // abandonChange ends a change whose leadership is over: it may still get committed.

@@ -504,6 +504,70 @@ func TestHostDeposedByCommittedEntries(t *testing.T) {
 	}
 }
 
+// A request without records is answered only when a majority has said, after it was computed, that it follows this leader:
+// another may lead already, and may have changed what this one knows.
+func TestHostAnswersWithoutRecordsWhenAMajorityFollows(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	formatTest(t, fs, testVoter(1), testVoters(1, 2, 3))
+	h, err := Open(hostOptions(fs, Config{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeHost(t, h)
+	me, other := h.core.node.id, raftIDOf(testVoter(2))
+	step := func(m *pb.Message) {
+		t.Helper()
+		m.From, m.To = new(other), new(me)
+		if err := errors.Join(h.core.node.step(m), h.core.settle()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(h.core.node.raft.Campaign(), h.core.settle()); err != nil {
+		t.Fatal(err)
+	}
+	step(&pb.Message{Type: pb.MsgPreVoteResp.Enum(), Term: new(uint64(1))})
+	step(&pb.Message{Type: pb.MsgVoteResp.Enum(), Term: new(uint64(1))})
+	for range 2 {
+		step(&pb.Message{Type: pb.MsgAppResp.Enum(), Term: new(uint64(1)), Index: new(h.core.node.store.runs.lastIndex())})
+	}
+	if !h.Status().Active {
+		t.Fatal("not active")
+	}
+	ask := func() *request {
+		r := newRequest(t.Context(), func(*controller.Controller, time.Time, int64) (controller.Result, error) {
+			return controller.Result{Reply: "known"}, nil
+		})
+		if err := h.core.propose(time.Now(), []*Request{&r.Request}); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	answered := func(r *request) bool {
+		select {
+		case <-r.done:
+			return true
+		default:
+			return false
+		}
+	}
+	first, second := ask(), ask()
+	if answered(first) || answered(second) {
+		t.Fatal("answered before anybody else was asked")
+	}
+	step(&pb.Message{Type: pb.MsgHeartbeatResp.Enum(), Term: new(uint64(1)), Context: []byte{0: 1, 7: 0}}) // raft's first question
+	if !answered(first) || first.reply != "known" || first.err != nil {
+		t.Errorf("a majority follows, and the answer is %v, %v", first.reply, first.err)
+	}
+	if answered(second) {
+		t.Error("what was asked before it came answers for a later request")
+	}
+	step(&pb.Message{Type: pb.MsgHeartbeat.Enum(), Term: new(uint64(2))})
+	if !answered(second) || !errors.Is(second.err, ErrNotController) {
+		t.Errorf("a deposed leader answers %v, %v", second.reply, second.err)
+	}
+}
+
 // A lone voter whose log holds a membership change leads at once after a restart, be it known as committed or not.
 func TestHostLeadsAtOnceAfterAMembershipChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

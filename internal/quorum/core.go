@@ -283,13 +283,16 @@ func (c *Core) propose(now time.Time, asked []*Request) error {
 	if err := c.machine.tick(now); err != nil {
 		return err
 	}
+	if err := c.machine.ask(); err != nil {
+		return err
+	}
 	return c.settle()
 }
 
 // settle lets raft do all it has ready, and follows what that means for the controller and those who watch.
 func (c *Core) settle() error {
 	for {
-		err := c.node.drain(follower{send: c.send, restored: c.restored, moved: c.machine.moved, applied: c.applied})
+		err := c.node.drain(follower{send: c.send, restored: c.restored, moved: c.machine.moved, applied: c.applied, confirmed: c.machine.confirmed})
 		if err != nil {
 			return err
 		}
@@ -382,7 +385,11 @@ func (c *Core) writeMirror() error {
 // applied takes a committed entry.
 func (c *Core) applied(e committed) error {
 	c.keeper.grew(len(e.Batch))
-	c.changed(e.Entry)
+	if c.changed(e.Entry) && c.node.leading() {
+		if err := c.machine.askAgain(); err != nil {
+			return err
+		}
+	}
 	return c.machine.apply(e)
 }
 

@@ -219,8 +219,9 @@ func (h *Host) KRaftVersion() int16 { return h.core.kraftVersion }
 
 // Do runs fn on the goroutine that owns the controller, appends and replays the records it returns, which were
 // computed as if the first of them stood at nextOffset, and returns its reply when they, or without records all
-// before them, are committed. The error is fn's, the result's, ErrNotController, or ctx's; after the latter two the
-// records may still get committed. fn may read the controller, and must not keep it.
+// before them, are committed. Without records a majority must also have said that it follows this leader still: a deposed
+// one does not answer with what was true in its time. The error is fn's, the result's, ErrNotController, or ctx's; after the
+// latter two the records may still get committed. fn may read the controller, and must not keep it.
 func (h *Host) Do(ctx context.Context, fn func(c *controller.Controller, now time.Time, nextOffset int64) (controller.Result, error)) (any, error) {
 	r := newRequest(ctx, fn)
 	select {

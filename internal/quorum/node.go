@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -126,6 +127,8 @@ type follower struct {
 	moved func()
 	// applied takes the next committed entry.
 	applied func(committed) error
+	// confirmed hears that a majority followed this leader since it asked; see askLeading. nil: nobody asks.
+	confirmed func(asked uint64)
 }
 
 // drain does all that raft has ready, in the one order that is safe: hard state and entries become durable, then
@@ -158,6 +161,9 @@ func (n *node) drainAll(f follower) error {
 		f.moved()
 		if err := n.apply(rd.CommittedEntries, f.applied); err != nil {
 			return err
+		}
+		for _, confirmed := range rd.ReadStates {
+			f.confirmed(binary.BigEndian.Uint64(confirmed.RequestCtx))
 		}
 		n.raft.Advance(rd)
 	}
@@ -232,6 +238,15 @@ func (n *node) campaign() error { return guard(n.raft.Campaign) }
 // its place and says nothing: the caller has none under way, and has applied all that was there when its reign began.
 func (n *node) proposeChange(c *pb.ConfChangeV2) error {
 	return guard(func() error { return n.raft.ProposeConfChange(c) })
+}
+
+// askLeading asks the other voters whether they still follow this leader. A later question answers earlier ones; raft asks
+// again, with its heartbeats, until it hears from a majority or is deposed.
+func (n *node) askLeading(asked uint64) error {
+	return guard(func() error {
+		n.raft.ReadIndex(binary.BigEndian.AppendUint64(nil, asked))
+		return nil
+	})
 }
 
 // forgetLeader makes a follower ready to vote for another than the leader it knows.

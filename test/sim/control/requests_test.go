@@ -54,6 +54,7 @@ func (r *request) send(from, to int32, within time.Duration, done func(a answer,
 }
 
 func (r *request) give(s *server, reply func(any)) {
+	since := r.w.check.image.Epoch()
 	s.ask(&quorum.Request{
 		Run: func(c *controller.Controller, now time.Time, next int64) (controller.Result, error) {
 			r.ran, r.server, r.epoch, r.next, r.image = true, s.id, s.core.Status().LeaderEpoch, next, c.Image()
@@ -63,6 +64,9 @@ func (r *request) give(s *server, reply func(any)) {
 			return result, nil
 		},
 		Done: func(value any, err error) {
+			if r.ran && r.epoch < since && !errors.Is(err, quorum.ErrNotController) {
+				r.w.fail("controller %d answers %s in epoch %d, which came when epoch %d had begun", s.id, r.what, r.epoch, since)
+			}
 			if err == nil && r.ran {
 				r.w.check.answered(r)
 			}
