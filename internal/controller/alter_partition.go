@@ -57,7 +57,7 @@ func (o *op) checkEpoch(broker int32, epoch int64) (*metadata.BrokerRegistration
 	if !ok {
 		return nil, faultf(ErrStaleBrokerEpoch, "broker %d is not registered", broker)
 	}
-	if b.Epoch != epoch {
+	if b.Epoch != epoch && !mutantStaleEpoch {
 		return nil, faultf(ErrStaleBrokerEpoch, "broker %d has epoch %d, not %d", broker, b.Epoch, epoch)
 	}
 	return b, nil

@@ -163,5 +163,7 @@ func (c *Controller) Activate(at At, level metadata.Level) Result {
 func (c *Controller) Deactivate() {
 	c.active = false
 	c.contacts, c.buckets = map[int32]*contact{}, map[string]*bucket{}
-	c.Revert()
+	if !mutantKeepsUncommitted {
+		c.Revert()
+	}
 }

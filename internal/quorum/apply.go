@@ -231,7 +231,7 @@ func (m *machine) resign() {
 // activate makes the controller active once the leader has applied its own first entry, and with that everything
 // before. It says whether it did, and so proposed.
 func (m *machine) activate(now time.Time) (bool, error) {
-	if m.active || !m.node.leading() || m.node.applied.Term != m.node.term {
+	if m.active || !m.node.leading() || m.node.applied.Term != m.node.term && !mutantActiveEarly {
 		return false, nil
 	}
 	if err := m.catchUp(); err != nil {
@@ -270,9 +270,36 @@ func (m *machine) verify() error {
 	return m.catchUp()
 }
 
-// handle runs one request and parks its answer.
-func (m *machine) handle(r *Request, now time.Time) error {
-	result, err := m.compute(r, now)
+// handle runs requests, each on what the one before it made, and parks their answers.
+func (m *machine) handle(asked []*Request, now time.Time) error {
+	if mutantStaleProposal {
+		return m.handleTogether(asked, now)
+	}
+	for _, r := range asked {
+		result, err := m.compute(r, now)
+		if err := m.park(r, result, err, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handleTogether is a planted bug: requests that come together do not see each other.
+func (m *machine) handleTogether(asked []*Request, now time.Time) error {
+	results, errs := make([]controller.Result, len(asked)), make([]error, len(asked))
+	for i, r := range asked {
+		results[i], errs[i] = m.compute(r, now)
+	}
+	for i, r := range asked {
+		if err := m.park(r, results[i], errs[i], now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// park takes what a request came to, and keeps its answer until it may leave.
+func (m *machine) park(r *Request, result controller.Result, err error, now time.Time) error {
 	if err == nil {
 		err2 := m.take(result, now)
 		if errors.Is(err2, ErrNotController) {
@@ -288,7 +315,15 @@ func (m *machine) handle(r *Request, now time.Time) error {
 	}
 	w := waiter{index: m.lastIndex, r: r, result: result, err: err}
 	if err == nil && len(result.Records) > 0 {
+		if mutantAnswersUncommitted {
+			w.finish()
+			return nil
+		}
 		m.waiting = append(m.waiting, w)
+		return nil
+	}
+	if mutantAnswersUnasked {
+		w.finish()
 		return nil
 	}
 	w.asked = m.asked + 1

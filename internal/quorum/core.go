@@ -275,10 +275,8 @@ func (c *Core) propose(now time.Time, asked []*Request) error {
 		}
 		return nil
 	}
-	for _, r := range asked {
-		if err := c.machine.handle(r, now); err != nil {
-			return err
-		}
+	if err := c.machine.handle(asked, now); err != nil {
+		return err
 	}
 	if err := c.machine.tick(now); err != nil {
 		return err

@@ -189,6 +189,9 @@ func (k *keeper) begin(img *metadata.Image, place position, membership *pb.ConfS
 	head := k.headFor(voters)
 	k.beside(func() {
 		values, err := img.Encoded()
+		if mutantSnapshotMisses && len(values) > 5 {
+			values = values[:len(values)-1]
+		}
 		if err == nil {
 			err = writeSnapshot(k.fs, k.dir, place.snapshotID(), place.Timestamp, slices.Values(values), head...)
 		}

@@ -2,6 +2,15 @@
 
 package quorum
 
-// A planted bug that builds with the tag "mutants" can switch on, to show that some test sees it. In this build it is
-// a constant, and the compiler removes it.
-const mutantVoteUnwritten = false
+// Planted bugs that builds with the tag "mutants" can switch on, to show that some test sees them. In this build they are
+// constants, and the compiler removes them.
+const (
+	mutantVoteUnwritten      = false
+	mutantLogUnsynced        = false
+	mutantSnapshotMisses     = false
+	mutantWipedVotes         = false
+	mutantStaleProposal      = false
+	mutantActiveEarly        = false
+	mutantAnswersUnasked     = false
+	mutantAnswersUncommitted = false
+)

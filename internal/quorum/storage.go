@@ -387,8 +387,10 @@ func (s *storage) save(hard *pb.HardState, entries []*pb.Entry) error {
 	if err := s.untilRoom(func() error { return s.append(entries) }); err != nil {
 		return err
 	}
-	if err := s.log.Flush(); err != nil {
-		return err
+	if !mutantLogUnsynced {
+		if err := s.log.Flush(); err != nil {
+			return err
+		}
 	}
 	if hard != nil && !raft.IsEmptyHardState(hard) {
 		s.state.commit = max(s.state.commit, min(hard.GetCommit(), s.runs.lastIndex()))

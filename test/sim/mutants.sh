@@ -23,6 +23,15 @@ log-lazy-largest            ./internal/log
 record-deltas-unchecked     ./internal/record
 replica-joiner-uncounted    ./internal/replica
 quorum-vote-unwritten       ./internal/quorum
+quorum-log-unsynced         ./test/sim/control
+quorum-snapshot-misses-one  ./test/sim/control
+quorum-wiped-voter-votes    ./test/sim/control
+quorum-proposal-stale       ./test/sim/control
+quorum-active-early         ./test/sim/control
+quorum-answers-unasked      ./test/sim/control
+quorum-answers-uncommitted  ./test/sim/control
+controller-stale-epoch      ./test/sim/control ./internal/controller
+controller-keeps-uncommitted ./test/sim/control
 '
 
 if [ $# -eq 0 ] && [ -n "${TURN:-}" ]; then
