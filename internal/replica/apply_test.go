@@ -62,9 +62,9 @@ func TestE033_records_and_epochs_survive(t *testing.T) {
 	}
 }
 
-// TestStraysAreRenamed: at start a directory whose topic is gone, or has another id now, is renamed away and its records do
+// TestS062_topics_that_are_gone_or_have_another_id: at start a directory whose topic is gone, or has another id now, is renamed away and its records do
 // not come back in a topic of the same name.
-func TestStraysAreRenamed(t *testing.T) {
+func TestS062_topics_that_are_gone_or_have_another_id(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.create("t", 1)

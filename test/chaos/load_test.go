@@ -46,6 +46,9 @@ func startLoad(n *node, l *ledger, topics []string) *load {
 			options = append(options, kgo.StopProducerOnDataLossDetected())
 		} else {
 			options = append(options, kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(3))
+			if len(n.seeds) == 0 && i%4 == 3 {
+				options = append(options, kgo.RequiredAcks(kgo.LeaderAck())) // one node: the leader's word is everybody's
+			}
 			prefix = "some-"
 		}
 		c := n.client(options...)

@@ -199,9 +199,9 @@ func TestB155_ListOffsets_v0(t *testing.T) {
 	c.closed()
 }
 
-// TestDeleteRecords_errors: an unknown topic or partition is 3, an offset above the end is 1, -1 is the high
+// TestS055_delete_records_errors: an unknown topic or partition is 3, an offset above the end is 1, -1 is the high
 // watermark, an internal topic is refused, and the answer keeps the order of the request.
-func TestDeleteRecords_errors(t *testing.T) {
+func TestS055_delete_records_errors(t *testing.T) {
 	t.Parallel()
 	c := shared(t).dial(t)
 	tp := c.topic(2)
@@ -226,5 +226,35 @@ func TestDeleteRecords_errors(t *testing.T) {
 	}
 	if p := c.deleteRecords(c.topic(1, "cleanup.policy=compact"), 0); p.ErrorCode != 44 {
 		t.Errorf("compacted topic: %+v", p)
+	}
+}
+
+// TestS055_log_start_after_a_kill: a kill -9 right after the answer to DeleteRecords takes nothing back: what was deleted
+// cannot be read after the restart, in the middle of a segment and at the log's end.
+func TestS055_log_start_after_a_kill(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	c := n.dial(t)
+	inside, all := c.topic(1), c.topic(1)
+	for _, tp := range []topic{inside, all} {
+		c.mustProduce(tp, 0, plain(10, stamp))
+		c.mustProduce(tp, 0, plain(10, stamp))
+	}
+	c.mustDeleteRecords(inside, 13)
+	c.mustDeleteRecords(all, 20)
+	n.kill()
+	n.run(t)
+	c = n.dial(t)
+	for tp, from := range map[topic]int64{inside: 13, all: 20} {
+		c.led(tp, 1)
+		if p := c.offset(11, tp, 0, -2, -1); p.ErrorCode != 0 || p.Offset != from {
+			t.Errorf("%s: the log starts at %d, error %d; want %d", tp.name, p.Offset, p.ErrorCode, from)
+		}
+		if p := c.fetch(11, at(tp, from-1)); p.ErrorCode != 1 {
+			t.Errorf("%s: reading at %d: error %d", tp.name, from-1, p.ErrorCode)
+		}
+		if base := c.mustProduce(tp, 0, exampleA()); base != 20 {
+			t.Errorf("%s: the next batch is at %d", tp.name, base)
+		}
 	}
 }
