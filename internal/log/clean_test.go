@@ -969,3 +969,47 @@ func TestCompactedGapsAreNotLosses(t *testing.T) {
 		t.Errorf("cleaner's checkpoint %v, %v, want %d", m, err, last)
 	}
 }
+
+// Of several logs the dirtiest is cleaned first, each once, and none again until more has come.
+func TestTheDirtiestLogIsCleanedFirst(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, "/d1").start()
+	defer b.stop()
+	for p, batches := range []int{4, 12, 8} { // after each has been cleaned up to its fourth
+		l, err := b.dirs.Create(TopicPartition{"t", int32(p)}, topicID, compact(Config{SegmentBytes: 300, MinCleanableRatio: 0.01}), "", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 4 + batches {
+			info, err := l.AppendAsLeader(exactlyKeyed(200, ts0, fmt.Sprint("k", i)), 0, AppendOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.SetHighWatermark(info.LastOffset + 1)
+		}
+		l.cleanedTo.Store(4)
+	}
+	c := NewCleaner(b.dirs, DefaultCleanerOptions())
+	var order []int32
+	for {
+		before := map[int32]int64{}
+		for _, l := range b.dirs.Logs() {
+			before[l.o.Partition] = l.cleanedTo.Load()
+		}
+		cleaned, err := c.CleanOne(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !cleaned {
+			break
+		}
+		for _, l := range b.dirs.Logs() {
+			if l.cleanedTo.Load() != before[l.o.Partition] {
+				order = append(order, l.o.Partition)
+			}
+		}
+	}
+	if fmt.Sprint(order) != "[1 2 0]" {
+		t.Errorf("cleaned in the order %v, want the dirtiest first: [1 2 0]", order)
+	}
+}
