@@ -517,8 +517,22 @@ func (c *cleaning) swap(old []*segment, w *cleanedWriter) error {
 
 // renameCleaned gives the files of segments another suffix, newest segment first.
 func (l *Log) renameCleaned(segs []*segment, from, to string) error {
-	for _, s := range slices.Backward(segs) {
-		for _, name := range cleanedFiles(s.base) {
+	// Not every file system keeps what happens in a directory in order. On the way in nothing is decided as long as a .cleaned file
+	// of the oldest segment is there: it must be there before the first rename, and its last name not go before the others have
+	// theirs. On the way out what still has .swap replaces all that lies among it: it must be the oldest, without a gap.
+	several, in := len(segs) > 1, from == cleanedSuffix
+	if several && in {
+		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+			return err
+		}
+	}
+	for i, s := range slices.Backward(segs) {
+		for k, name := range cleanedFiles(s.base) {
+			if several && (in && i == 0 && name == logName(s.base) || !in && k == 0 && i < len(segs)-1) {
+				if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+					return err
+				}
+			}
 			vfs.Failpoint("swap-rename")
 			if err := l.o.FS.Rename(l.path(name+from), l.path(name+to)); err != nil && !(name == txnName(s.base) && isNotExist(err)) {
 				return err

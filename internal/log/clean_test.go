@@ -641,6 +641,9 @@ func TestS058_crash_at_every_operation_of_a_swap(t *testing.T) {
 			for seed := range uint64(2) {
 				images = append(images, x.fork(vfs.LoseSome, seed))
 			}
+			for seed := range uint64(4) { // a file system that does not keep renames in order
+				images = append(images, x.fork(vfs.LoseAny, seed))
+			}
 			images = append(images, x.fork(vfs.LoseNothing, 0), x.fork(vfs.LoseUnsynced, 0))
 		}})
 		x.mustPass()
@@ -899,6 +902,93 @@ func TestCleanedOutputOfSeveralSegments(t *testing.T) {
 	}
 	if len(far.done) != 1 || far.cur.base != math.MaxInt32+1 {
 		t.Errorf("%d segments done, the last one begins at %d", len(far.done), far.cur.base)
+	}
+}
+
+// The machine dies at every file operation of a swap whose output takes several segments, on a file system that keeps renames in
+// order and on one that does not: all records are there, before or after, and nothing is left over.
+func TestS058_crash_in_a_swap_of_several_segments(t *testing.T) {
+	t.Parallel()
+	for n, more := 0, true; more; n++ {
+		x := newTester(t, compact(Config{SegmentBytes: 1000}))
+		f := x.onFault()
+		x.open()
+		for i := range 12 {
+			x.append(exactlyKeyed(200, ts0, fmt.Sprint("k", i)))
+		}
+		if err := x.log.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		want, end := x.table(), x.leo()
+		v := x.log.View()
+		old := v.list.segs[:2]
+		w := &cleanedWriter{l: x.log, dir: x.dir, limit: 650} // 0-2, 3-5, 6-7 and so on, across the borders of the old ones
+		if err := w.next(0); err != nil {
+			t.Fatal(err)
+		}
+		for i := range old {
+			s := &batchScanner{file: old[i].file, end: v.state(i).size}
+			for b, err := s.next(); err == nil; b, err = s.next() {
+				if err := w.add(b, txnEntry{}, false); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := w.finish(x.now); err != nil {
+			t.Fatal(err)
+		}
+		if len(w.done) < 3 {
+			t.Fatalf("%d segments", len(w.done))
+		}
+		var images []*tester
+		f.Add(vfs.Rule{Kind: vfs.OpAny, Skip: n, Before: func() {
+			for seed := range uint64(40) {
+				images = append(images, x.fork(vfs.LoseSome, seed), x.fork(vfs.LoseAny, seed))
+			}
+		}})
+		c := &cleaning{l: x.log, view: v}
+		if err := c.swap(old, w); err != nil {
+			t.Fatal(err)
+		}
+		f.Clear()
+		v.Release()
+		w.close()
+		more = len(images) > 0
+		for i, y := range images {
+			y.open(recoverFrom(end))
+			if got := y.table(); !maps.Equal(got, want) || y.leo() != end {
+				t.Fatalf("operation %d, image %d: %v in a log that ends at %d, want %v and %d", n, i, got, y.leo(), want, end)
+			}
+			for _, name := range must(fileNames(y.fs, y.dir)) {
+				if strings.HasSuffix(name, cleanedSuffix) || strings.HasSuffix(name, swapSuffix) {
+					t.Fatalf("operation %d, image %d: %s is left", n, i, name)
+				}
+			}
+			y.close()
+		}
+	}
+}
+
+// What compaction leaves is as old as what it was made of: records without timestamps age by the time of their file, and a pass does
+// not make them young again.
+func TestCompactionKeepsTheTimeOfFiles(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, Config{Cleanup: CleanupCompactDelete, SegmentBytes: 500, RetentionMs: 10_000}).open()
+	for i := range 8 {
+		x.append(exactlyKeyed(200, record.NoTimestamp, fmt.Sprint("k", i%2)))
+		x.now = x.now.Add(time.Second)
+	}
+	x.now = x.now.Add(time.Second)
+	before := must(x.fs.Stat(x.dir + "/" + logName(0))).ModTime()
+	x.mustPass()
+	if after := must(x.fs.Stat(x.dir + "/" + logName(0))).ModTime(); after.Before(before) || !after.Before(x.now.Add(-time.Second)) {
+		t.Errorf("the file is of %v, its parts were of %v and later; now it is %v", after, before, x.now)
+	}
+	if n := must(x.log.Retain(x.now)); n != 0 {
+		t.Errorf("%d segments went too early", n)
+	}
+	if n := must(x.log.Retain(x.now.Add(10 * time.Second))); n == 0 {
+		t.Error("what is old enough stays, since it was compacted")
 	}
 }
 

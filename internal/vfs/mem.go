@@ -509,6 +509,7 @@ const (
 	LoseNothing  Loss = iota // a killed process: the kernel still has everything
 	LoseUnsynced             // the worst loss of power: only what was synced is there
 	LoseSome                 // per file and directory some of the unsynced operations, the last one perhaps torn
+	LoseAny                  // as LoseSome, but of a directory's changes any may be there, whatever came before them
 )
 
 // CrashClone makes the file system that is found after a crash at this instant. m itself is unchanged and may be
@@ -565,7 +566,14 @@ func (c *crash) names(n *memNode) map[string]*memNode {
 	if c.loss == LoseUnsynced {
 		return names
 	}
-	for _, ch := range n.changes[:c.rng.IntN(len(n.changes)+1)] {
+	changes := n.changes[:c.rng.IntN(len(n.changes)+1)]
+	if c.loss == LoseAny {
+		changes = n.changes
+	}
+	for _, ch := range changes {
+		if c.loss == LoseAny && c.rng.IntN(2) == 0 {
+			continue
+		}
 		for _, e := range ch {
 			if e.node == nil {
 				delete(names, e.name)
@@ -583,13 +591,13 @@ func (c *crash) content(n *memNode) []byte {
 	switch c.loss {
 	case LoseUnsynced:
 		keep = 0
-	case LoseSome:
+	case LoseSome, LoseAny:
 		keep = c.rng.IntN(len(n.undo) + 1)
 	}
 	for i := len(n.undo) - 1; i >= keep; i-- {
 		data = n.undo[i].apply(data)
 	}
-	if c.loss == LoseSome && keep > 0 {
+	if c.loss >= LoseSome && keep > 0 {
 		data = c.tear(data, n.undo[keep-1])
 	}
 	return data
