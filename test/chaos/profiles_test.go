@@ -46,7 +46,7 @@ type profiles struct {
 func newProfiles(t *testing.T, n *node) *profiles {
 	p := &profiles{t: t, n: n, acked: map[string]version{}, ends: map[topicPartition]int64{}}
 	configs := map[string]*string{}
-	for name, value := range map[string]string{"cleanup.policy": "compact", "internal.segment.bytes": "32768", "min.cleanable.dirty.ratio": "0.01"} {
+	for name, value := range map[string]string{"cleanup.policy": "compact", "internal.segment.bytes": "49152", "min.cleanable.dirty.ratio": "0.01"} {
 		configs[name] = &value
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -59,7 +59,7 @@ func newProfiles(t *testing.T, n *node) *profiles {
 
 // write gives keys new values by turns until the load stops, then waits for the last answers.
 func (p *profiles) write(o *load) {
-	c := p.n.client(kgo.RequiredAcks(kgo.AllISRAcks()), kgo.StopProducerOnDataLossDetected(), kgo.MaxBufferedRecords(200), kgo.UnknownTopicRetries(-1))
+	c := p.n.client(kgo.RequiredAcks(kgo.AllISRAcks()), kgo.StopProducerOnDataLossDetected(), kgo.MaxBufferedRecords(200), kgo.UnknownTopicRetries(-1), kgo.ProducerBatchMaxBytes(16<<10))
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for counter := 1; ; {
