@@ -346,3 +346,90 @@ func TestNoCleanMarkerAfterAFailedClose(t *testing.T) {
 		t.Errorf("there is a marker: %v", err)
 	}
 }
+
+// The log start stays in its checkpoint while retention takes the segments below it away: what is written of positions meanwhile
+// does not leave it to the names of files that a crash brings back.
+func TestLogStartStaysOnRecordWhileSegmentsGo(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, "/d")
+	f := vfs.NewFault(b.mem)
+	b.fs = f
+	b.start()
+	l := b.create("t", 0, Config{SegmentBytes: 350, RetentionMs: -1})
+	b.produce("t", 0, 12)
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	v := l.View()
+	border := v.list.segs[2].base
+	v.Release()
+	if err := l.AdvanceLogStart(border, "DeleteRecords"); err != nil {
+		t.Fatal(err)
+	}
+	var images []*vfs.Mem
+	f.Add(vfs.Rule{Kind: vfs.OpRename, Name: "/t-0/", Count: -1, Before: func() {
+		if err := b.dirs.CheckpointPositions(); err != nil {
+			t.Error(err)
+		}
+		images = append(images, b.mem.CrashClone(vfs.LoseUnsynced, 0))
+	}})
+	if n := must(l.Retain(b.now)); n != 2 {
+		t.Fatalf("%d segments went", n)
+	}
+	f.Clear()
+	if len(images) < 4 {
+		t.Fatalf("only %d images", len(images))
+	}
+	b.stop()
+	for i, image := range images {
+		y := newBroker(t, "/d")
+		y.mem, y.fs = image, image
+		y.start()
+		l, _ := y.dirs.Log("t", 0)
+		if v := l.View(); v.LogStartOffset != border {
+			t.Errorf("image %d: the log starts at %d, %d was answered", i, v.LogStartOffset, border)
+		}
+		y.stop()
+	}
+}
+
+// Of the positions the log start is written first: a recovery point that it has raised says nothing of what lies below it, which may
+// not be on disk.
+func TestLogStartIsOnRecordBeforeTheRecoveryPointThatItRaised(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t, "/d")
+	f := vfs.NewFault(b.mem)
+	b.fs = f
+	b.start()
+	l := b.create("t", 0, Config{})
+	b.produce("t", 0, 12) // nothing of it is synced
+	point := l.RecoveryPoint()
+	if point >= 7 {
+		t.Fatalf("recovery point %d", point)
+	}
+	read := func(m *vfs.Mem, name string) int64 {
+		data, err := vfs.ReadFile(m, "/d/"+name)
+		if err != nil {
+			return -1
+		}
+		return must(ParseCheckpoint(data))[TopicPartition{"t", 0}]
+	}
+	operations := 0
+	f.Add(vfs.Rule{Kind: vfs.OpAny, Count: -1, Before: func() {
+		operations++
+		for _, loss := range []vfs.Loss{vfs.LoseNothing, vfs.LoseUnsynced} {
+			image := b.mem.CrashClone(loss, 0)
+			if point, start := read(image, RecoveryPointCheckpoint), read(image, LogStartCheckpoint); point >= 7 && start < 7 {
+				t.Errorf("at operation %d the recovery point on record is %d, the log start %d", operations, point, start)
+			}
+		}
+	}})
+	if err := l.AdvanceLogStart(7, "DeleteRecords"); err != nil {
+		t.Fatal(err)
+	}
+	f.Clear()
+	if l.RecoveryPoint() < 7 || operations < 6 || read(b.mem, RecoveryPointCheckpoint) != 7 || read(b.mem, LogStartCheckpoint) != 7 {
+		t.Errorf("recovery point %d, on record %d, log start on record %d, after %d operations", l.RecoveryPoint(), read(b.mem, RecoveryPointCheckpoint), read(b.mem, LogStartCheckpoint), operations)
+	}
+	b.stop()
+}
