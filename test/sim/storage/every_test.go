@@ -157,7 +157,7 @@ func TestFaultAtEveryOperation(t *testing.T) {
 			seed uint64
 			name string
 		}{{vfs.LoseNothing, 0, "kill"}, {vfs.LoseUnsynced, 0, "power loss"}, {vfs.LoseSome, uint64(2 * n), "power loss, torn"},
-			{vfs.LoseSome, uint64(2*n + 1), "power loss, torn"}} {
+			{vfs.LoseAny, uint64(2*n + 1), "power loss, torn, names in no order"}} {
 			mem := w.mem.CrashClone(image.loss, image.seed)
 			kinds.add(image.name)
 			pool.run(func() error {
