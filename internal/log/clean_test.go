@@ -337,6 +337,17 @@ func TestS067_what_is_cleaned(t *testing.T) {
 				t.Errorf("after %d ms: overdue %t, %v", at, d.Overdue, err)
 			}
 		}
+		// The earliest of all dirty segments counts, wherever it lies; those without a time do not.
+		y := newTester(t, compact(Config{SegmentBytes: 300, MaxCompactionLagMs: 10_000})).open()
+		for _, ts := range []int64{record.NoTimestamp, ts0 + 8_000, ts0, ts0 + 9_000} {
+			y.append(exactlyKeyed(200, ts, "a"))
+		}
+		for at, want := range map[int64]bool{10_000: false, 10_001: true} {
+			d, _, err := y.log.Dirtiness(time.UnixMilli(ts0 + at))
+			if err != nil || d.Overdue != want {
+				t.Errorf("with an old segment behind younger ones, after %d ms: overdue %t, %v", at, d.Overdue, err)
+			}
+		}
 	})
 	t.Run("open transaction", func(t *testing.T) {
 		t.Parallel()
@@ -989,6 +1000,35 @@ func TestCompactionKeepsTheTimeOfFiles(t *testing.T) {
 	}
 	if n := must(x.log.Retain(x.now.Add(10 * time.Second))); n == 0 {
 		t.Error("what is old enough stays, since it was compacted")
+	}
+}
+
+// A truncation takes away the records for whose sake others were to go, in segments that it does not touch: the pass gives up, and
+// the others stay.
+func TestCleanGivesUpWhenNewerRecordsAreCutOff(t *testing.T) {
+	t.Parallel()
+	x := newTester(t, compact(Config{SegmentBytes: 450})).open()
+	for i := range 8 { // four segments of two; the last two hold the same keys as the first two
+		x.append(exactlyKeyed(200, ts0+int64(i), fmt.Sprint("k", i%4)))
+	}
+	x.append(exactlyKeyed(200, ts0, "active"))
+	looked := 0
+	_, err := x.pass(func(o *cleanOptions) {
+		o.throttle = func(int) error {
+			if looked++; looked == 9 { // the keys are known, the first segment is being rewritten
+				if err := x.log.TruncateTo(4, "test"); err != nil {
+					t.Error(err)
+				}
+			}
+			return nil
+		}
+	})
+	if !errors.Is(err, errCleanAborted) {
+		t.Errorf("the pass ended with %v", err)
+	}
+	got := x.batches()
+	if len(got) != 4 || x.leo() != 4 || len(x.table()) != 4 {
+		t.Errorf("%v is left in a log that ends at %d", got, x.leo())
 	}
 }
 

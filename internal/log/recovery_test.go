@@ -555,3 +555,50 @@ func TestSwapReplacesEverything(t *testing.T) {
 		t.Errorf("aborted %v", got)
 	}
 }
+
+// A time index that ends in zeros has lost entries, of which the last tells of the latest record of its segment: it is made anew,
+// where Kafka has left room for entries behind it too.
+func TestTimeIndexThatEndsInZeros(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []bool{true, false} {
+		x := newTester(t, Config{SegmentBytes: 1000, IndexIntervalBytes: 200}).open()
+		for i := range 10 {
+			x.append(batch(1, 200, ts0+int64(i*1000)))
+		}
+		first := x.log.SegmentCount() - 1
+		if first < 1 {
+			t.Fatal("one segment")
+		}
+		for range 8 {
+			x.append(batch(1, 200, ts0))
+		}
+		x.close()
+		var name string
+		for _, n := range must(fileNames(x.fs, x.dir)) { // of the segment that holds the latest record
+			if o, ok := fileOffset(n); ok && n == timeName(o) && o <= 9 {
+				name = n
+			}
+		}
+		data := slices.Clone(x.file(name))
+		if len(data) < 2*timeEntrySize {
+			t.Fatalf("%s has %d bytes", name, len(data))
+		}
+		if lost {
+			clear(data[len(data)-timeEntrySize:])
+		} else {
+			data = append(data, make([]byte, 3*timeEntrySize)...)
+		}
+		x.put(name, data)
+		x.open(clean)
+		x.log.SetHighWatermark(18)
+		v := x.log.View()
+		if f, ok, err := v.MaxTimestamp(18); err != nil || !ok || f.Offset != 9 || f.Timestamp != ts0+9000 {
+			t.Errorf("lost %v: largest %+v %v %v", lost, f, ok, err)
+		}
+		if f, ok, err := v.OffsetForTime(ts0+8500, 18); err != nil || !ok || f.Offset != 9 {
+			t.Errorf("lost %v: by time %+v %v %v", lost, f, ok, err)
+		}
+		v.Release()
+		x.close()
+	}
+}
