@@ -433,3 +433,44 @@ func TestLogStartIsOnRecordBeforeTheRecoveryPointThatItRaised(t *testing.T) {
 	}
 	b.stop()
 }
+
+// A truncation that a killed process had not made durable is, before anything is appended in the place of what it cut off: whatever
+// a loss of power spares then, the dead batch is not back.
+func TestCutOfAKilledProcessIsDurableBeforeAnAppend(t *testing.T) {
+	t.Parallel()
+	cuts := 0
+	for n, more := 0, true; more; n++ {
+		for seed := range uint64(12) {
+			x := newTester(t, Config{})
+			f := x.onFault()
+			x.open().append(batch(100, 4096, ts0))
+			dead := x.append(idempotent(666, 0, 0, 10, false))
+			if err := x.log.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			f.Add(vfs.Rule{Kind: vfs.OpAny, Skip: n, Count: -1, Err: syscall.EIO}) // here it is killed
+			more = x.log.TruncateTo(100, "test") != nil
+			f.Clear()
+			x.fs = x.mem // the kernel has what was written; the next process finds it
+			x.open(recoverFrom(100))
+			if x.leo() > dead.BaseOffset {
+				continue // nothing was cut yet
+			}
+			cuts++
+			x.append(batch(1, 100, ts0))
+			for _, loss := range []vfs.Loss{vfs.LoseSome, vfs.LoseUnsynced} {
+				y := x.fork(loss, seed).open(recoverFrom(100))
+				v := y.log.View()
+				for _, b := range readAll(t, v) {
+					if b.ProducerID() == 666 {
+						t.Errorf("killed at operation %d, seed %d: the dead batch is back at %d", n, seed, b.BaseOffset())
+					}
+				}
+				v.Release()
+			}
+		}
+	}
+	if cuts == 0 {
+		t.Error("nothing was cut")
+	}
+}

@@ -26,9 +26,16 @@ func TestE071_largest_timestamp_under_a_rolling_writer(t *testing.T) {
 	const first = 1749554797191
 	writer.mustProduce(tp, 0, sized(100_000, first))
 	until := time.Now().Add(length)
+	lasts := func(c *client) { // a connection has patience for less
+		if err := c.conn.SetDeadline(until.Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lasts(writer)
 	var asking sync.WaitGroup
 	for range 16 {
 		c := n.dial(t)
+		lasts(c)
 		asking.Go(func() {
 			for best := int64(0); time.Now().Before(until); {
 				p := c.offset(11, tp, 0, -3, -1)
