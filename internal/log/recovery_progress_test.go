@@ -75,10 +75,10 @@ func TestRecoveryTellsItsProgress(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		var halfway LoadProgress
+		asked := make(chan LoadProgress, 1)
 		go func() {
 			<-time.After(20*time.Second + time.Millisecond)
-			halfway = d.LoadProgress()
+			asked <- d.LoadProgress()
 		}()
 		if failed, err := d.Load(context.Background(), keepAll); err != nil || len(failed) > 0 {
 			t.Fatal(err, failed)
@@ -117,6 +117,7 @@ func TestRecoveryTellsItsProgress(t *testing.T) {
 		if lines < 5 || lines != int(took/progressEvery) {
 			t.Errorf("%d lines in %v:\n%s", lines, took, out.String())
 		}
+		halfway := <-asked
 		if halfway.Bytes == 0 || halfway.BytesDone == 0 || halfway.BytesDone >= halfway.Bytes || !strings.Contains(halfway.String(), "recovering logs: ") {
 			t.Errorf("after 20 s: %v", halfway)
 		}
