@@ -24,7 +24,7 @@ func newGroup(e *env) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newGroupList(e), newGroupDescribe(e), newGroupDelete(e), newGroupReset(e))
+	cmd.AddCommand(newGroupList(e), newGroupDescribe(e), newGroupExplain(e), newGroupDelete(e), newGroupReset(e))
 	return cmd
 }
 
@@ -148,22 +148,15 @@ func describeGroup(ctx context.Context, admin *kadm.Client, group string) (group
 	if g.State == "Dead" && len(committed) == 0 {
 		return groupView{}, fmt.Errorf("%s: no such group; `stele group list` shows those that exist", what)
 	}
-	view := groupView{Group: group, State: g.State, Protocol: g.Protocol, Coordinator: g.Coordinator.NodeID, Members: []groupMemberView{}, Offsets: []groupOffsetView{}}
+	view := groupView{Group: group, State: g.State, Protocol: g.Protocol, Coordinator: g.Coordinator.NodeID, Offsets: []groupOffsetView{}}
 	owner := map[topicPartition]string{}
-	for _, m := range g.Members {
-		member := groupMemberView{MemberID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Assigned: map[string][]int32{}}
-		if m.InstanceID != nil {
-			member.InstanceID = *m.InstanceID
-		}
-		if assigned, ok := m.Assigned.AsConsumer(); ok {
-			for _, topic := range assigned.Topics {
-				member.Assigned[topic.Topic] = topic.Partitions
-				for _, p := range topic.Partitions {
-					owner[topicPartition{Topic: topic.Topic, Partition: p}] = m.MemberID
-				}
+	view.Members = classicMembers(g)
+	for _, m := range view.Members {
+		for topic, partitions := range m.Assigned {
+			for _, p := range partitions {
+				owner[topicPartition{Topic: topic, Partition: p}] = m.MemberID
 			}
 		}
-		view.Members = append(view.Members, member)
 	}
 	offsets := committed.Sorted()
 	for tp := range owner {
@@ -201,6 +194,24 @@ func describeGroup(ctx context.Context, admin *kadm.Client, group string) (group
 		view.Offsets = append(view.Offsets, row)
 	}
 	return view, nil
+}
+
+// classicMembers are the members of a group of the classic protocol, with what each has.
+func classicMembers(g kadm.DescribedGroup) []groupMemberView {
+	members := []groupMemberView{}
+	for _, m := range g.Members {
+		member := groupMemberView{MemberID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Assigned: map[string][]int32{}}
+		if m.InstanceID != nil {
+			member.InstanceID = *m.InstanceID
+		}
+		if assigned, ok := m.Assigned.AsConsumer(); ok {
+			for _, topic := range assigned.Topics {
+				member.Assigned[topic.Topic] = topic.Partitions
+			}
+		}
+		members = append(members, member)
+	}
+	return members
 }
 
 func (e *env) showGroup(view groupView) error {
