@@ -61,7 +61,7 @@ func TestExplainFine(t *testing.T) {
 	t.Parallel()
 	i := newIncident(t)
 	ok(t, "", "consume", i.name, "-g", i.name, "-e")
-	i.explained(findFine, "all is well", "[0, 10)", "no member")
+	i.explained(findFine, "all is well", "[0, 10)", "it has no member")
 	ok(t, "more\n", "produce", i.name)
 	x := i.explained(findNobody, "1 record behind", "start its consumers")
 	if p := x.Partitions[0]; p.Lag != 1 || p.LagTime == nil || p.UntilRetention == nil || p.NextTime == nil || p.CommittedEpoch < 0 || p.EpochEnd != 11 {

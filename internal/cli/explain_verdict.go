@@ -122,7 +122,7 @@ func (x *explanation) judge() {
 		x.Verdict = "of " + plural(len(x.Partitions), "partition") + ": " + strings.Join(parts, ", ")
 	}
 	if len(x.Members) == 0 && len(x.Partitions) > 0 {
-		x.Verdict += "; no member: nobody consumes, and the offsets expire offsets.retention.minutes after the last member left"
+		x.Verdict += "; it has no member, and its offsets expire offsets.retention.minutes after the last one left"
 	}
 }
 
