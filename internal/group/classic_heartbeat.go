@@ -18,6 +18,9 @@ func (s *Shard) heartbeat(now time.Time, req *kmsg.HeartbeatRequest) error {
 	if req.Group == "" {
 		return ErrInvalidGroupID
 	}
+	if consumers := s.replicated.consumers[req.Group]; consumers.exists() {
+		return s.heartbeatConsumer(now, consumers, req)
+	}
 	g := s.group(now, req.Group)
 	if g == nil {
 		return ErrUnknownMemberID

@@ -9,6 +9,14 @@ import (
 // SyncGroup answers one SyncGroup. Until the leader's assignment is committed it is parked.
 func (s *Shard) SyncGroup(now time.Time, to ReplyTo, req *kmsg.SyncGroupRequest) Effects {
 	var fx Effects
+	if consumers := s.replicated.consumers[req.Group]; consumers.exists() && ValidateSync(req) == nil {
+		reply, err := s.syncConsumer(now, consumers, req)
+		if err != nil {
+			reply = syncError(err)
+		}
+		fx.ReplyAfterCommit(to, reply)
+		return fx
+	}
 	g, m, err := s.checkSync(now, req)
 	if err != nil {
 		fx.Reply(to, syncError(err))

@@ -76,3 +76,38 @@ func TestC033_load(t *testing.T) {
 	// After a load every member is as it was, and its session and the time it has to let go begin anew.
 	converse(t, "C033")
 }
+
+func TestC028_upgrade_and_downgrade(t *testing.T) {
+	// A classic group takes in a member of the consumer protocol and goes on; when that leaves it is a classic group again.
+	converse(t, "C028")
+}
+
+func TestC029_policies(t *testing.T) {
+	// Where the policy forbids it a classic group does not take in a member of the consumer protocol, and a consumer group whose last one leaves stays one.
+	converse(t, "C029")
+}
+
+func TestC030_classic_requests_in_a_consumer_group(t *testing.T) {
+	// In a consumer group a sync before its join, of another generation, or by a member of the consumer protocol is refused; so are heartbeats.
+	converse(t, "C030")
+}
+
+func TestC021_full_group(t *testing.T) {
+	// A full group refuses a new member, but not a static one that comes back.
+	converse(t, "C021")
+}
+
+func TestB115_fenced_members_come_back(t *testing.T) {
+	// A member that is two epochs behind is fenced, and comes back under its id with epoch 0 and its whole assignment: when stable, when it has something to let go of, when it waits for something.
+	converse(t, "B115")
+}
+
+func TestB117_no_partition_before_it_is_free(t *testing.T) {
+	// A third member comes: while the first is silent and still has its partitions nobody else gets them; they go when it has let go of them, or, in the second run, when it has not within its rebalance timeout.
+	converse(t, "B117")
+}
+
+func TestB119_subscriptions_change(t *testing.T) {
+	// Each change of a subscription, and of the topics there are, makes a new epoch, and the next assignment has only topics that are subscribed to and exist.
+	converse(t, "B119")
+}

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"slices"
@@ -105,7 +106,11 @@ func (s *Shard) consumerHeartbeat(now time.Time, client RequestContext, req *kms
 	}
 	b.raiseEpoch()
 	b.assign()
-	return b.reconcile(), nil
+	reply := b.reconcile()
+	if b.converts != nil {
+		b.converts()
+	}
+	return reply, nil
 }
 
 // consumerLeaves removes a member, or a static one for a while: then what it has stays its own until its session ends.
@@ -144,6 +149,8 @@ type beat struct {
 	replaced string               // id of the process whose place this one takes, or ""
 	member   *ConsumerMemberValue // the member as it will be
 	changed  bool                 // its subscription did
+	classic  *ClassicMember       // of one that speaks the classic protocol
+	converts func()               // takes leave of the classic group that becomes this one; nil: there is none
 
 	epoch       int32 // the group's
 	hash        int64
@@ -262,7 +269,10 @@ func (b *beat) update() error {
 	if b.known != nil {
 		*m = *b.known
 	}
-	m.ClientID, m.ClientHost, m.Classic = b.client.ClientID, b.client.ClientHost, nil
+	m.ClientID, m.ClientHost, m.Classic = b.client.ClientID, b.client.ClientHost, b.classic
+	if b.classic != nil {
+		m.Regex, m.Assignor = nil, nil // it cannot say that it has any
+	}
 	if req.InstanceID != nil {
 		m.InstanceID = req.InstanceID
 	}
@@ -324,7 +334,16 @@ func (b *beat) update() error {
 func sameMember(a, b *ConsumerMemberValue) bool {
 	return equalStrings(a.InstanceID, b.InstanceID) && equalStrings(a.RackID, b.RackID) && a.ClientID == b.ClientID && a.ClientHost == b.ClientHost &&
 		slices.Equal(a.Topics, b.Topics) && equalStrings(a.Regex, b.Regex) && a.RebalanceTimeoutMs == b.RebalanceTimeoutMs &&
-		equalStrings(a.Assignor, b.Assignor) && (a.Classic == nil) == (b.Classic == nil)
+		equalStrings(a.Assignor, b.Assignor) && sameClassic(a.Classic, b.Classic)
+}
+
+func sameClassic(a, b *ClassicMember) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.SessionTimeoutMs == b.SessionTimeoutMs && slices.EqualFunc(a.Protocols, b.Protocols, func(a, b ClassicProtocol) bool {
+		return a.Name == b.Name && bytes.Equal(a.Metadata, b.Metadata)
+	})
 }
 
 // takePlace gives what a static member had to the process that came back under its instance id.
@@ -335,7 +354,6 @@ func (b *beat) takePlace() {
 	target := g.targetOf(b.replaced)
 	if b.replaced != b.id {
 		b.fx.Append(consumerTombstones(g.id, b.replaced)...)
-		b.s.stopClocks(g.id, b.replaced)
 	}
 	b.fx.Append(
 		&ConsumerMemberRecord{Group: g.id, Member: b.id, Value: b.member},
@@ -513,10 +531,18 @@ func (b *beat) reconcile() *ConsumerHeartbeatReply {
 		},
 	}
 	next := step.next()
-	if next != current {
-		b.s.writeCurrent(b.now, g, b.id, next, millis(b.member.RebalanceTimeoutMs), b.fx)
+	session, rebalance := settings.SessionTimeout, millis(b.member.RebalanceTimeoutMs)
+	if b.classic != nil {
+		session, rebalance = millis(b.classic.SessionTimeoutMs), 0
+	} else {
+		clocks := b.s.clocksOf(g.id, b.id)
+		b.s.soft.timers.stop(&clocks.join)
+		b.s.soft.timers.stop(&clocks.sync)
 	}
-	b.s.restartConsumerSession(b.now, g.id, b.id, settings.SessionTimeout)
+	if next != current {
+		b.s.writeCurrent(b.now, g, b.id, next, rebalance, b.fx)
+	}
+	b.s.restartConsumerSession(b.now, g.id, b.id, session)
 	b.s.refreshRegexes(b)
 
 	full := req.RebalanceTimeoutMillis != -1 && (req.SubscribedTopicNames != nil || req.SubscribedTopicRegex != nil) && req.Topics != nil
@@ -548,12 +574,11 @@ func (s *Shard) subscriptionOf(g *consumerGroup, m *ConsumerMemberValue) func(to
 	}
 }
 
-// writeCurrent writes what a member has from now on. While it has something to let go of, the time for that runs.
+// writeCurrent writes what a member has from now on. While it has something to let go of, the time for that runs; 0: not
+// here, for a member of the classic protocol has to join within its time.
 func (s *Shard) writeCurrent(now time.Time, g *consumerGroup, id string, v *ConsumerCurrentValue, rebalanceTimeout time.Duration, fx *Effects) {
 	fx.Append(&ConsumerCurrentRecord{Group: g.id, Member: id, Value: v})
-	if v.State == memberUnrevoked {
+	if v.State == memberUnrevoked && rebalanceTimeout > 0 {
 		s.startRebalanceClock(now, g.id, id, v.Epoch, rebalanceTimeout)
-	} else {
-		s.soft.timers.stop(&s.clocksOf(g.id, id).rebalance)
 	}
 }

@@ -26,8 +26,11 @@ type softConsumer struct {
 	regexes regexRefresh
 }
 
-// The consumerClocks of a member are its session, and the time it has to let go of partitions.
-type consumerClocks struct{ session, rebalance timer }
+// The consumerClocks of a member are its session, and the times it has for what it must do.
+type consumerClocks struct {
+	session, rebalance timer
+	join, sync         timer // of a member that speaks the classic protocol: to join when told to, to sync when it has joined
+}
 
 func (s *Shard) softConsumer(group string) *softConsumer {
 	c := s.soft.consumers[group]
@@ -49,22 +52,34 @@ func (s *Shard) clocksOf(group, member string) *consumerClocks {
 }
 
 func (s *Shard) restartConsumerSession(now time.Time, group, member string, timeout time.Duration) {
-	t := &s.clocksOf(group, member).session
-	if t.fire == nil {
-		t.fire = func(s *Shard, now time.Time, fx *Effects) { s.fenceConsumer(now, group, member, fx) }
-	}
-	s.soft.timers.set(t, now.Add(timeout))
+	s.startFence(now, &s.clocksOf(group, member).session, group, member, timeout)
 }
 
+// startRebalanceClock gives a member time to let go of partitions. It is not stopped when the member has: when it runs
+// out it looks.
 func (s *Shard) startRebalanceClock(now time.Time, group, member string, epoch int32, timeout time.Duration) {
 	t := &s.clocksOf(group, member).rebalance
 	t.fire = func(s *Shard, now time.Time, fx *Effects) {
 		g := s.replicated.consumers[group]
-		if g.exists() && g.currentOf(member).State == memberUnrevoked && g.currentOf(member).Epoch == epoch {
+		if g == nil {
+			return
+		}
+		current := g.currentOf(member)
+		late := current.State == memberUnrevoked && current.Epoch == epoch
+		if late || g.currents.Unsettled(member) {
+			s.soft.timers.set(t, now.Add(timeout)) // in case that what it did, or its removal, is not committed
+		}
+		if late {
 			s.fenceConsumer(now, group, member, fx)
 		}
 	}
 	s.soft.timers.set(t, now.Add(timeout))
+}
+
+// startFence removes a member when a time has run out.
+func (s *Shard) startFence(now time.Time, t *timer, group, member string, after time.Duration) {
+	t.fire = func(s *Shard, now time.Time, fx *Effects) { s.fenceConsumer(now, group, member, fx) }
+	s.soft.timers.set(t, now.Add(after))
 }
 
 func (s *Shard) stopClocks(group, member string) {
@@ -75,6 +90,8 @@ func (s *Shard) stopClocks(group, member string) {
 	if clocks := soft.clocks[member]; clocks != nil {
 		s.soft.timers.stop(&clocks.session)
 		s.soft.timers.stop(&clocks.rebalance)
+		s.soft.timers.stop(&clocks.join)
+		s.soft.timers.stop(&clocks.sync)
 		delete(soft.clocks, member)
 	}
 }
@@ -93,14 +110,21 @@ func (s *Shard) forgetConsumer(group string) {
 // consumersLoaded starts the clocks of all members, as if each had just been heard of.
 func (s *Shard) consumersLoaded(now time.Time) {
 	for _, id := range sortedKeys(s.replicated.consumers) {
-		g := s.replicated.consumers[id]
-		timeout := s.consumerSettings(id).SessionTimeout
-		for _, member := range sortedKeys(g.members.Newest()) {
-			s.restartConsumerSession(now, id, member, timeout)
-			m, _ := g.members.Get(member)
-			if current := g.currentOf(member); current.State == memberUnrevoked {
-				s.startRebalanceClock(now, id, member, current.Epoch, millis(m.RebalanceTimeoutMs))
-			}
+		s.startConsumerClocks(now, id)
+	}
+}
+
+func (s *Shard) startConsumerClocks(now time.Time, id string) {
+	g := s.replicated.consumers[id]
+	if !g.exists() {
+		return
+	}
+	timeout := s.consumerSettings(id).SessionTimeout
+	for _, member := range sortedKeys(g.members.Newest()) {
+		s.restartConsumerSession(now, id, member, timeout)
+		m, _ := g.members.Get(member)
+		if current := g.currentOf(member); current.State == memberUnrevoked && m.Classic == nil {
+			s.startRebalanceClock(now, id, member, current.Epoch, millis(m.RebalanceTimeoutMs))
 		}
 	}
 }
@@ -108,8 +132,17 @@ func (s *Shard) consumersLoaded(now time.Time) {
 // fenceConsumer removes a member that fell silent, or did not let go in time.
 func (s *Shard) fenceConsumer(now time.Time, group, member string, fx *Effects) {
 	g := s.replicated.consumers[group]
-	if _, ok := g.member(member); !ok {
+	m, ok := g.member(member)
+	if !ok && (g == nil || !g.members.Unsettled(member)) {
 		s.stopClocks(group, member) // its first record failed, or it left
+		return
+	}
+	timeout := s.consumerSettings(group).SessionTimeout
+	if ok && m.Classic != nil {
+		timeout = millis(m.Classic.SessionTimeoutMs)
+	}
+	s.restartConsumerSession(now, group, member, timeout) // in case that its removal fails
+	if !ok {
 		return
 	}
 	s.removeConsumers(now, g, []string{member}, fx)
@@ -122,17 +155,17 @@ func (g *consumerGroup) member(id string) (*ConsumerMemberValue, bool) {
 	return g.members.Get(id)
 }
 
-// removeConsumers removes members: what they had is free. If only members of the classic protocol are left, the group may
+// removeConsumers removes members: what they had is free. Their clocks run on, for the write may fail and they be there
+// again; one that runs out later finds nobody. If only members of the classic protocol are left, the group may
 // become a classic one.
 func (s *Shard) removeConsumers(now time.Time, g *consumerGroup, members []string, fx *Effects) {
-	if s.downgrade(now, g, members, nil, fx) {
+	if s.downgrade(now, g, members, fx) {
 		return
 	}
 	gone := map[string]*ConsumerMemberValue{}
 	dropped := map[string]int{}
 	for _, id := range members {
 		fx.Append(consumerTombstones(g.id, id)...)
-		s.stopClocks(g.id, id)
 		gone[id] = nil
 		if m, ok := g.members.Get(id); ok && deref(m.Regex) != "" {
 			dropped[*m.Regex]++

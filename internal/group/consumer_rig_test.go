@@ -49,6 +49,8 @@ func (r *rig) setTopics(words []string) {
 //	hb NAME id= epoch= [instance= names=T,U regex= owned=T:0,1 (or -) rebalance= assignor= rack= v=] (names=-: none)
 //	resolve                                 regular expressions that are asked for are resolved
 //	describe-consumer
+//	join-topics NAME id= topics=T,U [owned=T:0,1] [v=] [instance=]    a classic consumer joins, cooperative: what it owns it says
+//	sync-as NAME id= gen= [ID=T:0,1...]     and syncs, as the leader with what members get
 //	fetch-as NAME TOPIC-P... [id= epoch=]
 func (r *rig) stepConsumer(st step, group, name string) bool {
 	switch st.verb {
@@ -79,6 +81,29 @@ func (r *rig) stepConsumer(st step, group, name string) bool {
 			req.Topics = requestTopics(owned)
 		}
 		r.apply(r.s.ConsumerGroupHeartbeat(r.now, r.handle(name), RequestContext{ClientID: name, ClientHost: "/10.0.0.1"}, req))
+	case "join-topics":
+		sub := kmsg.ConsumerMemberMetadata{Version: 1, Topics: strings.Split(st.str("topics", ""), ",")}
+		if owned, ok := st.args["owned"]; ok {
+			for _, t := range requestTopics(owned) {
+				sub.OwnedPartitions = append(sub.OwnedPartitions, kmsg.ConsumerMemberMetadataOwnedPartition{Topic: topicName(t.TopicID), Partitions: t.Partitions})
+			}
+		}
+		req := joinRequest(group, st.str("id", ""), st.str("instance", ""), 45000, 300000, "range:x")
+		req.Version, req.ProtocolType = int16(st.int("v", 3)), "consumer"
+		req.Protocols[0].Metadata = sub.AppendTo(nil)
+		r.apply(r.s.JoinGroup(r.now, r.handle(name), RequestContext{ClientID: name, ClientHost: "/10.0.0.1"}, req))
+	case "sync-as":
+		protocolType, protocol := "consumer", "range"
+		req := &kmsg.SyncGroupRequest{Version: 5, Group: group, MemberID: st.str("id", ""), Generation: int32(st.int("gen", 0)), ProtocolType: &protocolType, Protocol: &protocol}
+		for _, word := range st.words[1:] {
+			member, text, _ := strings.Cut(word, "=")
+			a := kmsg.ConsumerMemberAssignment{}
+			for _, t := range requestTopics(text) {
+				a.Topics = append(a.Topics, kmsg.ConsumerMemberAssignmentTopic{Topic: topicName(t.TopicID), Partitions: t.Partitions})
+			}
+			req.GroupAssignment = append(req.GroupAssignment, kmsg.SyncGroupRequestGroupAssignment{MemberID: member, MemberAssignment: a.AppendTo(nil)})
+		}
+		r.apply(r.s.SyncGroup(r.now, r.handle(name), req))
 	case "resolve":
 		jobs := r.jobs
 		r.jobs = nil
@@ -132,6 +157,28 @@ func describedWords(topics []DescribedTopic) string {
 		list = append(list, TopicPartitions{TopicID: t.TopicID, Partitions: t.Partitions})
 	}
 	return partitionWords(list)
+}
+
+// assignmentWords shows an assignment of the embedded protocol; others as they are.
+func assignmentWords(b []byte) string {
+	named, _, ok := readAssignment(b)
+	if !ok || len(b) < 6 {
+		return string(b)
+	}
+	set := ownedSet{}
+	for topic, partitions := range named {
+		for _, p := range partitions {
+			set[partitionID{idOf(topic), p}] = struct{}{}
+		}
+	}
+	return partitionWords(listOf(set))
+}
+
+func subscriptionWords(b []byte) string {
+	if sub, ok := readSubscription(b); ok && len(b) > 6 {
+		return strings.Join(sub.topics, ",")
+	}
+	return string(b)
 }
 
 func partitionWords(list []TopicPartitions) string {

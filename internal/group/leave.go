@@ -13,6 +13,18 @@ func (s *Shard) LeaveGroup(now time.Time, to ReplyTo, req *kmsg.LeaveGroupReques
 		fx.ReplyAfterCommit(to, &LeaveReply{Err: ErrInvalidGroupID})
 		return fx
 	}
+	if consumers := s.replicated.consumers[req.Group]; consumers.exists() {
+		members := req.Members
+		if req.Version < 3 {
+			members = []kmsg.LeaveGroupRequestMember{{MemberID: req.MemberID}}
+		}
+		reply := &LeaveReply{Members: s.leaveConsumers(now, consumers, members, &fx)}
+		if req.Version < 3 {
+			reply.Err, reply.Members = reply.Members[0].Err, nil
+		}
+		fx.ReplyAfterCommit(to, reply)
+		return fx
+	}
 	g := s.group(now, req.Group)
 	if req.Version < 3 {
 		err := s.leave(g, req.MemberID, nil, &fx)

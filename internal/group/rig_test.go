@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/stelelog/stele/internal/metadata"
+	"github.com/stelelog/stele/internal/shard"
 )
 
 // A rig is a runtime for one shard, in memory and in virtual time: it appends, replays, moves the high
@@ -212,7 +213,7 @@ func describeRecord(rec rigRecord) string {
 		v := rec.Value
 		var members []string
 		for _, m := range v.Members {
-			members = append(members, fmt.Sprintf("%s(%s):%s", m.MemberID, m.Subscription, m.Assignment))
+			members = append(members, fmt.Sprintf("%s(%s):%s", m.MemberID, subscriptionWords(m.Subscription), assignmentWords(m.Assignment)))
 		}
 		return fmt.Sprintf("group %s gen=%d type=%q protocol=%s leader=%s members=[%s]",
 			rec.Group, v.Generation, v.ProtocolType, optional(v.Protocol), optional(v.Leader), strings.Join(members, " "))
@@ -260,7 +261,7 @@ func describeResponse(response Response) string {
 		}
 		var members []string
 		for _, m := range r.Members {
-			members = append(members, fmt.Sprintf("%s:%s", m.MemberID, m.Metadata))
+			members = append(members, fmt.Sprintf("%s:%s", m.MemberID, subscriptionWords(m.Metadata)))
 		}
 		skip := ""
 		if r.SkipAssignment {
@@ -269,7 +270,7 @@ func describeResponse(response Response) string {
 		return fmt.Sprintf("join gen=%d protocol=%s leader=%s member=%s members=[%s]%s",
 			r.Generation, optional(r.Protocol), r.Leader, r.MemberID, strings.Join(members, " "), skip)
 	case *SyncReply:
-		return fmt.Sprintf("sync %s assignment=%q", errWord(r.Err), r.Assignment)
+		return fmt.Sprintf("sync %s assignment=%q", errWord(r.Err), assignmentWords(r.Assignment))
 	case *HeartbeatReply:
 		return "heartbeat " + errWord(r.Err)
 	case *LeaveReply:
@@ -323,6 +324,18 @@ func (s *Shard) dump() string {
 		v, _ := s.replicated.groups.Committed(group)
 		add("committed group %s %+v", group, *v)
 	})
+	for id, g := range s.replicated.consumers {
+		dumpTable(add, id+" epoch", g.epoch)
+		dumpTable(add, id+" target", g.target)
+		dumpTable(add, id+" members", g.members)
+		dumpTable(add, id+" targets", g.targets)
+		dumpTable(add, id+" currents", g.currents)
+		dumpTable(add, id+" regexes", g.regexes)
+		add("%s owners %v instances %v topics %v regexes %v assignors %v classic %d unfinished %d", id, g.owners, g.instances, g.byTopic, g.byRegex, g.assignors, g.classic, g.unfinished)
+		if g.vacant() {
+			add("vacant consumer group %s", id)
+		}
+	}
 	for group, t := range s.replicated.offsets {
 		for tp, e := range t.Newest() {
 			add("offset %s %v %+v at %d", group, tp, *e.OffsetCommitValue, e.recordOffset)
@@ -363,4 +376,14 @@ func joinRequest(group, memberID, instance string, session, rebalance int32, pro
 		req.Protocols = append(req.Protocols, kmsg.JoinGroupRequestProtocol{Name: name, Metadata: []byte(metadata)})
 	}
 	return req
+}
+
+func dumpTable[K comparable, V any](add func(string, ...any), name string, t *shard.Table[K, *V]) {
+	for key, v := range t.Newest() {
+		add("%s %v %+v", name, key, *v)
+	}
+	t.CommittedKeys(func(key K) {
+		v, _ := t.Committed(key)
+		add("committed %s %v %+v", name, key, *v)
+	})
 }

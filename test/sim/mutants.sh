@@ -14,6 +14,7 @@ mutants='
 group-commit-keeps-clock    ./internal/group ./test/sim
 group-generation-unchecked  ./internal/group ./test/sim
 group-revert-forgets-one    ./internal/group ./test/sim
+group-revokes-at-once       ./internal/group
 coordinator-answers-uncommitted ./internal/coordinator
 txn-epoch-unchecked         ./internal/txn
 txn-revert-keeps-last       ./internal/txn
