@@ -205,17 +205,9 @@ func (l *leaderEndpoint) fetchRequest(asked []replica.FollowQuery) *kmsg.FetchRe
 	return req
 }
 
-// LatestOffset is replica.Leader's.
-func (l *leaderEndpoint) LatestOffset(ctx context.Context, q replica.FollowQuery) (int64, error) {
-	return l.offset(ctx, q, -1)
-}
-
-// EarliestOffset is replica.Leader's.
-func (l *leaderEndpoint) EarliestOffset(ctx context.Context, q replica.FollowQuery) (int64, error) {
-	return l.offset(ctx, q, -2)
-}
-
-func (l *leaderEndpoint) offset(ctx context.Context, q replica.FollowQuery, timestamp int64) (int64, error) {
+// Offset is replica.Leader's.
+func (l *leaderEndpoint) Offset(ctx context.Context, q replica.FollowQuery, timestamp int64) (replica.OffsetAndEpoch, error) {
+	unknown := replica.OffsetAndEpoch{Offset: replica.NoOffset, Epoch: replica.NoEpoch}
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = l.broker.opts.NodeID
 	p := kmsg.NewListOffsetsRequestTopicPartition()
@@ -225,14 +217,44 @@ func (l *leaderEndpoint) offset(ctx context.Context, q replica.FollowQuery, time
 	req.Topics = append(req.Topics, t)
 	resp, err := l.request(ctx, req, 0)
 	if err != nil {
-		return -1, fmt.Errorf("%w: %w", replica.ErrLeaderFailed, err)
+		return unknown, fmt.Errorf("%w: %w", replica.ErrLeaderFailed, err)
 	}
 	answer := resp.(*kmsg.ListOffsetsResponse)
 	if len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) != 1 {
-		return -1, fmt.Errorf("%w: its answer to ListOffsets does not hold exactly one partition", replica.ErrLeaderFailed)
+		return unknown, fmt.Errorf("%w: its answer to ListOffsets does not hold exactly one partition", replica.ErrLeaderFailed)
 	}
 	one := &answer.Topics[0].Partitions[0]
-	return one.Offset, followError(one.ErrorCode)
+	return known(one.Offset, one.LeaderEpoch), followError(one.ErrorCode)
+}
+
+// EndOffset is replica.Leader's.
+func (l *leaderEndpoint) EndOffset(ctx context.Context, q replica.FollowQuery, epoch int32) (replica.OffsetAndEpoch, error) {
+	unknown := replica.OffsetAndEpoch{Offset: replica.NoOffset, Epoch: replica.NoEpoch}
+	if epoch < 0 {
+		return unknown, nil // nobody knows where that ends; some brokers would answer nonsense to -2
+	}
+	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
+	req.ReplicaID = l.broker.opts.NodeID
+	p := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
+	p.Partition, p.CurrentLeaderEpoch, p.LeaderEpoch = q.Partition, q.CurrentLeaderEpoch, epoch
+	t := kmsg.NewOffsetForLeaderEpochRequestTopic()
+	t.Topic, t.Partitions = q.Topic, append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
+	resp, err := l.request(ctx, req, 0)
+	if err != nil {
+		return unknown, fmt.Errorf("%w: %w", replica.ErrLeaderFailed, err)
+	}
+	answer := resp.(*kmsg.OffsetForLeaderEpochResponse)
+	if len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) != 1 {
+		return unknown, fmt.Errorf("%w: its answer to OffsetForLeaderEpoch does not hold exactly one partition", replica.ErrLeaderFailed)
+	}
+	one := &answer.Topics[0].Partitions[0]
+	return known(one.EndOffset, one.LeaderEpoch), followError(one.ErrorCode)
+}
+
+// known is an offset and an epoch of an answer, in which every negative number is unknown.
+func known(offset int64, epoch int32) replica.OffsetAndEpoch {
+	return replica.OffsetAndEpoch{Offset: max(offset, replica.NoOffset), Epoch: max(epoch, replica.NoEpoch)}
 }
 
 // followError is what a leader's code for a partition means to its follower.

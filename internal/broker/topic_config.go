@@ -2,6 +2,7 @@ package broker
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/stelelog/stele/internal/config"
 	"github.com/stelelog/stele/internal/log"
@@ -35,7 +36,35 @@ func TopicConfig(image *metadata.Image, static *config.Broker, nodeID int32, top
 	if values.IsSet("internal.segment.bytes") {
 		c.SegmentBytes = int32(values.Int("internal.segment.bytes"))
 	}
-	return replica.TopicConfig{Log: c, MinISR: values.Int("min.insync.replicas")}
+	return replica.TopicConfig{Log: c, MinISR: values.Int("min.insync.replicas"),
+		LeaderThrottled:   throttled(values.List("leader.replication.throttled.replicas"), nodeID),
+		FollowerThrottled: throttled(values.List("follower.replication.throttled.replicas"), nodeID)}
+}
+
+// throttled are the partitions of this broker in a list of partition:broker, or * for all.
+func throttled(list []string, nodeID int32) (t replica.Throttled) {
+	for _, one := range list {
+		if one == "*" {
+			return replica.Throttled{All: true}
+		}
+		partition, broker, ok := strings.Cut(one, ":")
+		p, err := strconv.ParseInt(partition, 10, 32)
+		if !ok || err != nil || broker != strconv.Itoa(int(nodeID)) {
+			continue
+		}
+		if t.Partitions == nil {
+			t.Partitions = map[int32]bool{}
+		}
+		t.Partitions[int32(p)] = true
+	}
+	return t
+}
+
+// ReplicationRates are the rates of replication on this broker under an image.
+func ReplicationRates(image *metadata.Image, static *config.Broker, nodeID int32) replica.Rates {
+	own := Settings(image, static, nodeID)
+	return replica.Rates{Leader: own.Long("leader.replication.throttled.rate"), Follower: own.Long("follower.replication.throttled.rate"),
+		Moves: own.Long("replica.alter.log.dirs.io.max.bytes.per.second")}
 }
 
 // brokerLayers are a broker's own settings under an image.

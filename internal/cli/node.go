@@ -315,6 +315,8 @@ func (n *node) startBroker() error {
 		TopicConfig: func(image *metadata.Image, topic string) replica.TopicConfig {
 			return broker.TopicConfig(image, n.config, n.id, topic)
 		},
+		Rates:         func(image *metadata.Image) replica.Rates { return broker.ReplicationRates(image, n.config, n.id) },
+		MoveThreads:   n.moveThreads(),
 		Cleaner:       func(image *metadata.Image) log.CleanerOptions { return broker.CleanerConfig(image, n.config, n.id) },
 		ReplicaLagMax: n.config.Duration("replica.lag.time.max.ms"), FetchMaxBytes: n.config.Int("fetch.max.bytes"),
 		HighWatermarkCheckpointInterval: n.config.Duration("replica.high.watermark.checkpoint.interval.ms"),
@@ -419,6 +421,14 @@ func consumerSettings(static *config.Broker) func(*metadata.Image, string) group
 			AssignmentInterval: values.Duration("consumer.assignment.interval.ms"),
 		}
 	}
+}
+
+// moveThreads is num.replica.alter.log.dirs.threads, 0 when it is not set.
+func (n *node) moveThreads() int {
+	if n.config.IsSet("num.replica.alter.log.dirs.threads") {
+		return n.config.Int("num.replica.alter.log.dirs.threads")
+	}
+	return 0
 }
 
 // followOptions say how partitions are copied from other brokers.

@@ -208,6 +208,12 @@ func (l *Log) AppendAsFollower(records []byte, maxEpoch int32) (AppendInfo, erro
 	return l.appendAsIs(records, maxEpoch, &AppendOptions{})
 }
 
+// AppendAsFollowerDeferred is AppendAsFollower, except that a flush that flush.messages asks for is left to the background:
+// until it is done View.AckEnd is below the end.
+func (l *Log) AppendAsFollowerDeferred(records []byte, maxEpoch int32) (AppendInfo, error) {
+	return l.appendAsIs(records, maxEpoch, &AppendOptions{Deferred: true})
+}
+
 func (l *Log) appendAsIs(records []byte, maxEpoch int32, o *AppendOptions) (AppendInfo, error) {
 	for b, err := range record.Batches(records) {
 		if err == nil {
@@ -239,7 +245,7 @@ func (l *Log) appendAsIs(records []byte, maxEpoch int32, o *AppendOptions) (Appe
 		info.Bytes += b.size
 	}
 	info.LastOffset = l.batches[len(l.batches)-1].last
-	err := l.store(records, l.batches, false, false)
+	err := l.store(records, l.batches, false, o.Deferred)
 	info.LogStartOffset = l.logStart
 	if err != nil {
 		return AppendInfo{}, err

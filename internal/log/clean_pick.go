@@ -37,6 +37,9 @@ func (l *Log) Dirtiness(now time.Time) (d Dirtiness, reset bool, err error) {
 	if v.closed {
 		return Dirtiness{}, false, ErrClosed
 	}
+	if l.cleaningPaused.Load() {
+		return Dirtiness{FirstDirty: v.LogStartOffset, Uncleanable: v.LogStartOffset}, false, nil
+	}
 	c := l.config.Load()
 	first := l.cleanedTo.Load()
 	if first < v.LogStartOffset || first > v.EndOffset {

@@ -57,8 +57,10 @@ type Dirs struct {
 	mu     sync.Mutex
 	logs   map[TopicPartition]*Log
 	sorted []*Log // in order of name, nil when it must be made anew
-	loaded bool
-	closed bool
+	// futures are the copies of partitions that move to another directory.
+	futures map[TopicPartition]*Log
+	loaded  bool
+	closed  bool
 
 	producers ProducerTotal
 	handles   *Handles
@@ -130,7 +132,7 @@ func OpenDirs(o DirsOptions) (*Dirs, error) {
 	if o.MaxOpenFiles <= 0 {
 		o.MaxOpenFiles = math.MaxInt
 	}
-	d := &Dirs{o: o, logs: map[TopicPartition]*Log{}, work: make(chan func(), 1024), handles: NewHandles(o.FS, o.MaxOpenFiles)}
+	d := &Dirs{o: o, logs: map[TopicPartition]*Log{}, futures: map[TopicPartition]*Log{}, work: make(chan func(), 1024), handles: NewHandles(o.FS, o.MaxOpenFiles)}
 	for _, p := range o.Paths {
 		d.dirs = append(d.dirs, &logDir{path: filepath.Clean(p), cleanBrokerEpoch: -1, flushSlots: make(chan struct{}, maxFlushes), unopened: map[TopicPartition]bool{},
 			room: newRoom(o.FS, filepath.Clean(p), o.Limits)})
@@ -345,7 +347,7 @@ func (d *Dirs) MarkOffline(path string, cause error) {
 		return
 	}
 	d.o.Logger.Error("log directory is offline", "dir", path, "cause", cause)
-	for _, l := range d.Logs() {
+	for _, l := range d.everyLog() {
 		if d.dirOf(l) == ld {
 			l.MarkOffline(cause)
 		}
@@ -691,7 +693,7 @@ func (d *Dirs) closeLogs(ctx context.Context, ld *logDir) (errs []error) {
 			}
 		})
 	}
-	for _, l := range d.Logs() {
+	for _, l := range d.everyLog() {
 		if ctx.Err() == nil && d.dirOf(l) == ld {
 			logs <- l
 		}

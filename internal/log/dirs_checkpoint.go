@@ -113,7 +113,7 @@ func (d *Dirs) saveCheckpoint(ld *logDir, name string, saved *map[TopicPartition
 		maps.DeleteFunc(next, func(tp TopicPartition, _ int64) bool { return !ld.unopened[tp] })
 	}
 	ld.mu.Unlock()
-	for _, l := range d.Logs() {
+	for _, l := range d.everyLog() {
 		if d.dirOf(l) != ld {
 			continue
 		}

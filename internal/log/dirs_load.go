@@ -83,6 +83,7 @@ func (d *Dirs) Load(ctx context.Context, judge func(tp TopicPartition, topicID [
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var fatal error
+	found := map[*logDir][]string{}
 	for _, ld := range d.dirs {
 		if ld.failure() != nil {
 			continue
@@ -92,14 +93,23 @@ func (d *Dirs) Load(ctx context.Context, judge func(tp TopicPartition, topicID [
 			d.MarkOffline(ld.path, err)
 			continue
 		}
-		clean = clean && ld.clean
-		names := make(chan string, len(entries))
-		var all []string
+		found[ld] = []string{}
 		for _, e := range entries {
 			if e.IsDir() && !notLogs[e.Name()] {
-				names <- e.Name()
-				all = append(all, e.Name())
+				found[ld] = append(found[ld], e.Name())
 			}
+		}
+	}
+	d.settleCopies(found)
+	for _, ld := range d.dirs {
+		all, ok := found[ld]
+		if !ok || ld.failure() != nil {
+			continue
+		}
+		clean = clean && ld.clean
+		names := make(chan string, len(all))
+		for _, name := range all {
+			names <- name
 		}
 		close(names)
 		d.expect(ld, all)
@@ -134,6 +144,7 @@ func (d *Dirs) Load(ctx context.Context, judge func(tp TopicPartition, topicID [
 	if fatal == nil {
 		fatal = ctx.Err()
 	}
+	d.matchFutures()
 	d.markSizes(start, true)
 	d.mu.Lock()
 	d.loaded = fatal == nil
@@ -164,6 +175,8 @@ func (d *Dirs) loadDir(ld *logDir, name string, judge func(TopicPartition, [16]b
 		ld.pending = append(ld.pending, pendingDelete{path, d.o.Now().Add(defaultDeleteDelay)})
 		ld.mu.Unlock()
 		return tp, nil
+	case suffix == futureSuffix:
+		return tp, d.loadFuture(ld, tp, path, judge)
 	case suffix != "":
 		d.o.Logger.Warn("directory left alone", "dir", path)
 		return tp, nil
@@ -290,7 +303,7 @@ func (l *Log) renameAway(to string) error {
 // Housekeep does what is due: deletes files and directories whose delay has passed, or that lie where there is little
 // room left, and flushes by flush.ms.
 func (d *Dirs) Housekeep(now time.Time) {
-	for _, l := range d.Logs() {
+	for _, l := range d.everyLog() {
 		if d.dirOf(l).pressed.Load() {
 			l.DeleteDue(now.Add(farAhead))
 		} else {

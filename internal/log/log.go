@@ -75,9 +75,10 @@ type Log struct {
 	config atomic.Pointer[Config]
 	cur    atomic.Pointer[View]
 
-	recoveryPoint atomic.Int64 // everything below is on disk; written under mu
-	cleanedTo     atomic.Int64 // the cleaner's checkpoint, -1 none
-	retiring      atomic.Bool  // the oldest segments are on their way out: what tells the log start may be lost
+	recoveryPoint  atomic.Int64 // everything below is on disk; written under mu
+	cleanedTo      atomic.Int64 // the cleaner's checkpoint, -1 none
+	cleaningPaused atomic.Bool
+	retiring       atomic.Bool // the oldest segments are on their way out: what tells the log start may be lost
 
 	broken atomic.Pointer[error] // failed, for readers
 
@@ -117,8 +118,9 @@ type Log struct {
 	batches               []batchInfo
 	syncQueued            bool
 
-	names  []string    // of the files in the directory while the log is being opened, nil when they may be others
-	loaded loadedState // what a clean start found, all of it on disk
+	names   []string    // of the files in the directory while the log is being opened, nil when they may be others
+	wasCopy bool        // its directory has the mark of a copy
+	loaded  loadedState // what a clean start found, all of it on disk
 	// sizeMarked and sizeBefore are the sizes at the last two marks of Dirs.markSizes, under its lock.
 	sizeMarked, sizeBefore int64
 }
@@ -158,6 +160,12 @@ func (l *Log) Dir() string {
 	defer l.mu.Unlock()
 	return l.o.Dir
 }
+
+// LogDir is the log directory that the partition's directory is in.
+func (l *Log) LogDir() string { return l.logDir }
+
+// PauseCleaning keeps the cleaner away from the log, or lets it come again.
+func (l *Log) PauseCleaning(pause bool) { l.cleaningPaused.Store(pause) }
 
 // Config is the configuration in force.
 func (l *Log) Config() Config { return *l.config.Load() }

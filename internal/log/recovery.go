@@ -156,6 +156,7 @@ func (d *loader) prepareDir() error {
 	}
 	var err error
 	l.names, err = sweep(l.o.FS, l.o.Dir)
+	l.wasCopy = slices.Contains(l.names, copyMark)
 	return err
 }
 

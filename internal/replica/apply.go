@@ -102,6 +102,7 @@ func (m *Manager) Apply(img *metadata.Image, delta *metadata.Delta) {
 		m.takeRole(a, now, tell)
 	}
 	tell.done(img.Offset())
+	m.resumeMoves(changed)
 
 	if everything {
 		m.reconfigure(img, nil)
@@ -158,6 +159,7 @@ func (m *Manager) dropTopic(id metadata.UUID, tell *storm) {
 func (m *Manager) drop(p *Partition, err error, cause string, tell *storm) {
 	m.remove(p)
 	m.fetchers.forget(p)
+	m.endMove(p, cause)
 	m.traffic.leave(p.topic)
 	p.stop(err)
 	tell.dropped(p, cause)
@@ -243,7 +245,7 @@ func (m *Manager) takeRole(a assignment, now time.Time, tell *storm) {
 	tell.roleChange(was, is, p.Positions().End, "metadata")
 	if start.Truncate {
 		// No epoch is known: what lies above the high watermark cannot be compared with the leader's.
-		if err := p.log.TruncateTo(start.FetchOffset, "no leader epoch is known"); err != nil {
+		if err := p.log().TruncateTo(start.FetchOffset, "no leader epoch is known"); err != nil {
 			_ = p.failedIO(err)
 			return
 		}
@@ -265,6 +267,7 @@ func (m *Manager) create(img *metadata.Image, t *metadata.Topic, state *metadata
 		return err
 	}
 	p := newPartition(m, t.Name, state.ID, t.ID, l, c.MinISR)
+	p.setThrottled(c)
 	m.add(p)
 	for id, path := range m.o.Directories {
 		if path == p.directory() && id != assigned && m.o.DirectoryAssigned != nil {
@@ -395,6 +398,9 @@ func reconfigured(delta *metadata.Delta) (topics map[string]bool, any bool) {
 
 // reconfigure puts configurations in force; topics nil: all.
 func (m *Manager) reconfigure(img *metadata.Image, topics map[string]bool) {
+	if topics == nil && m.o.Rates != nil {
+		m.setRates(m.o.Rates(img))
+	}
 	if topics == nil && m.cleaner != nil {
 		m.cleaner.SetOptions(m.o.Cleaner(img))
 	}
@@ -408,8 +414,9 @@ func (m *Manager) reconfigure(img *metadata.Image, topics map[string]bool) {
 			c = m.o.TopicConfig(img, p.topic)
 			known[p.topic] = c
 		}
-		p.log.SetConfig(c.Log)
+		p.log().SetConfig(c.Log)
 		p.setMinISR(c.MinISR)
+		p.setThrottled(c)
 	}
 }
 
@@ -428,14 +435,28 @@ func (m *Manager) DirectoryOffline(path string, cause error) {
 		err = storage
 	}
 	for _, p := range m.partitions() {
-		if p.directory() == path {
-			m.fetchers.forget(p)
-			p.stop(err)
+		if mv := m.moveOf(p); mv != nil && (mv.dest == path || p.directory() == path) {
+			go m.endMove(p, "a log directory failed") // this may be the goroutine that moves it
+		}
+		if p.directory() != path {
+			continue
+		}
+		m.fetchers.forget(p)
+		p.stop(err)
+		if state, ok := m.image.Load().Partition(p.topic, p.id); ok {
+			if at, known := m.o.Directories[directoryOf(state, m.o.BrokerID)]; known && at != path {
+				m.lost(p.topicID, p.id) // the controller thinks that it is elsewhere
+			}
 		}
 	}
 	if m.o.DirectoryFailed != nil {
 		m.o.DirectoryFailed(path, cause)
 	}
+}
+
+func directoryOf(state *metadata.Partition, broker int32) metadata.UUID {
+	id, _ := state.Directory(broker)
+	return id
 }
 
 // proposeISR asks the controller for an ISR change.

@@ -3,6 +3,8 @@ package replica
 import (
 	"context"
 	"time"
+
+	"github.com/stelelog/stele/internal/log"
 )
 
 // HighWatermarkOffset, as the offset of DeleteRecords, stands for the high watermark.
@@ -97,7 +99,7 @@ func (p *Partition) deleteRecords(offset int64) (target int64, err error) {
 	if err := role.Check(NoEpoch, false, true); err != nil {
 		return 0, err
 	}
-	if c := p.log.Config().Cleanup; c.Compacts() && !c.Deletes() {
+	if c := p.log().Config().Cleanup; c.Compacts() && !c.Deletes() {
 		return 0, ErrPolicyViolation
 	}
 	pos := p.Positions()
@@ -111,7 +113,10 @@ func (p *Partition) deleteRecords(offset int64) (target int64, err error) {
 	if offset <= pos.LogStart {
 		return offset, nil
 	}
-	if err := p.log.AdvanceLogStart(offset, "DeleteRecords"); err != nil {
+	p.roleMu.RLock()
+	err = p.log().AdvanceLogStart(offset, "DeleteRecords")
+	p.roleMu.RUnlock()
+	if err != nil {
 		return 0, p.failedIO(err)
 	}
 	p.moved()
@@ -130,5 +135,10 @@ func (p *Partition) deletedBelow(target int64) (low int64, done bool, err error)
 	p.mu.Lock()
 	low, known := p.state.LowWatermark(logStart, p.m.broker)
 	p.mu.Unlock()
+	if copied, ok := p.m.o.Dirs.Future(log.TopicPartition{Topic: p.topic, Partition: p.id}); ok {
+		v := copied.View()
+		low = min(low, v.LogStartOffset)
+		v.Release()
+	}
 	return low, known && low >= target, nil
 }

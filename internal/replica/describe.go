@@ -29,10 +29,14 @@ type ReplicaDescription struct {
 	Topic     string
 	Partition int32
 	Size      int64 // bytes of its segments, indexes not counted
-	// OffsetLag is how far the log end is below the high watermark; it is 0 for the copy that serves.
+	// OffsetLag is how far the log end is below the high watermark, which is 0 for the replica that serves, or, of a copy that
+	// is to take its place, below the log end of that.
 	OffsetLag int64
 	IsFuture  bool
 }
+
+// LogDirs are the paths of the log directories, as MoveReplica knows them.
+func (m *Manager) LogDirs() []string { return append(m.o.Dirs.Online(), m.o.Dirs.Offline()...) }
 
 // growingShown is how many of the topics that grow are listed.
 const growingShown = 5
@@ -62,9 +66,20 @@ func (m *Manager) DescribeLogDirs() []LogDirDescription {
 		if at < 0 || out[at].Err != nil || p.Err() != nil {
 			continue
 		}
-		v := p.log.View()
+		v := p.log().View()
 		out[at].Replicas = append(out[at].Replicas, ReplicaDescription{Topic: p.topic, Partition: p.id, Size: v.Size,
 			OffsetLag: max(0, v.HighWatermark-v.EndOffset)})
+		v.Release()
+	}
+	for _, l := range m.o.Dirs.Futures() {
+		at := slices.IndexFunc(out, func(d LogDirDescription) bool { return d.Path == l.LogDir() })
+		p, err := m.Partition(l.Topic(), l.Partition())
+		if at < 0 || err != nil {
+			continue
+		}
+		v := l.View()
+		out[at].Replicas = append(out[at].Replicas, ReplicaDescription{Topic: p.topic, Partition: p.id, Size: v.Size,
+			OffsetLag: max(0, p.Positions().End-v.EndOffset), IsFuture: true})
 		v.Release()
 	}
 	slices.SortFunc(out, func(a, b LogDirDescription) int { return cmp.Compare(a.Path, b.Path) })
@@ -81,7 +96,7 @@ func (p *Partition) ProducerStates() ([]log.ProducerState, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	return p.log.ProducerStates(), nil
+	return p.log().ProducerStates(), nil
 }
 
 // lateTxn is how long a coordinator may take to end a transaction whose time is up.
@@ -118,8 +133,8 @@ func (m *Manager) Stats() Stats {
 			s.Offline++
 			continue
 		}
-		s.Producers += p.log.ProducerCount()
-		if oldest, ok := p.log.OldestTxn(); ok && m.now().UnixMilli()-oldest > (m.o.TxnMaxTimeout+lateTxn).Milliseconds() {
+		s.Producers += p.log().ProducerCount()
+		if oldest, ok := p.log().OldestTxn(); ok && m.now().UnixMilli()-oldest > (m.o.TxnMaxTimeout+lateTxn).Milliseconds() {
 			s.LateTxns++
 		}
 		role := p.Role()
@@ -161,7 +176,7 @@ func (m *Manager) DescribeTopic(topic string) []PartitionDescription {
 			continue
 		}
 		role := p.Role()
-		d := PartitionDescription{Partition: p.id, Positions: p.Positions(), LeaderEpoch: role.LeaderEpoch, Bytes: p.log.Size(), Segments: p.log.SegmentCount()}
+		d := PartitionDescription{Partition: p.id, Positions: p.Positions(), LeaderEpoch: role.LeaderEpoch, Bytes: p.log().Size(), Segments: p.log().SegmentCount()}
 		if d.Leading = role.Kind == RoleLeader; d.Leading {
 			d.InSync = len(role.ISR)
 		}

@@ -58,8 +58,9 @@ type FetchedPartition struct {
 	// AbortedTxns lists the aborted transactions among the records; nil unless read_committed.
 	AbortedTxns []log.AbortedTxn
 
-	view    *log.View
-	traffic *topicTraffic // nil when the partition is not here
+	view      *log.View
+	throttled bool          // the leader's side of its replication
+	traffic   *topicTraffic // nil when the partition is not here
 }
 
 // FetchResult is the answer to a Fetch. Release it once its bytes have been sent, or dropped.
@@ -94,6 +95,9 @@ func (m *Manager) Fetch(ctx context.Context, req FetchRequest) *FetchResult {
 	consumer := req.ReplicaID < 0
 	for i := range res.Partitions {
 		f := &res.Partitions[i]
+		if f.throttled && !consumer {
+			m.leaderRate.took(f.Records.Length, m.now())
+		}
 		m.traffic.all.fetched(f, consumer)
 		if f.traffic != nil {
 			f.traffic.fetched(f, consumer)
@@ -190,7 +194,7 @@ func (m *Manager) readPartition(req *FetchRequest, in *FetchPartition, out *Fetc
 		out.Err = err
 		return
 	}
-	out.traffic = p.traffic
+	out.traffic, out.throttled = p.traffic, p.leaderThrottled.Load()
 	if err := p.read(req, in, out, min(left, in.MaxBytes), minOne, now); err != nil {
 		if out.view != nil {
 			out.view.Release()
@@ -200,6 +204,12 @@ func (m *Manager) readPartition(req *FetchRequest, in *FetchPartition, out *Fetc
 		out.Err = p.failedIO(err)
 		m.tellEpoch("Fetch", req.ReplicaID, err)
 	}
+}
+
+// leaderHolds says whether a follower has to wait for records because its throttled partition has used up its rate. Those
+// in sync never wait.
+func (p *Partition) leaderHolds(role *Role, follower int32, now time.Time) bool {
+	return p.leaderThrottled.Load() && !slices.Contains(role.ISR, follower) && p.m.leaderRate.pause(now) > 0
 }
 
 func (p *Partition) read(req *FetchRequest, in *FetchPartition, out *FetchedPartition, maxBytes int, minOne bool, now time.Time) error {
@@ -228,7 +238,7 @@ func (p *Partition) read(req *FetchRequest, in *FetchPartition, out *FetchedPart
 	if d.Diverging {
 		out.HasDiverging, out.DivergingEpoch = true, d.DivergingEpoch
 	} else {
-		if !d.AtEnd {
+		if !d.AtEnd && !(q.fromFollower() && p.leaderHolds(role, req.ReplicaID, now)) {
 			if out.Records, err = v.Read(in.FetchOffset, d.Bound, maxBytes, minOne); err != nil {
 				return err
 			}

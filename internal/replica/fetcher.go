@@ -144,6 +144,7 @@ type following struct {
 	stopped bool          // until the leader epoch rises
 	failed  bool          // and that because of an error here
 	trouble string        // the last error, as it was logged
+	inSync  bool          // the last answer left nothing below the leader's high watermark: no quota holds it back
 }
 
 func (f *fetcher) add(p *Partition) {
@@ -198,9 +199,14 @@ func (f *fetcher) queries(now time.Time) (qs []FollowQuery, of []asked, next tim
 	case <-f.wake: // whatever was added is asked for now
 	default:
 	}
+	held := f.m.followerRate.pause(now)
 	for p, s := range f.parts {
 		switch {
 		case s.stopped:
+		case held > 0 && !s.inSync && p.followerThrottled.Load() && !s.until.After(now.Add(held)):
+			if due := now.Add(held); next.IsZero() || due.Before(next) {
+				next = due
+			}
 		case s.until.After(now):
 			if next.IsZero() || s.until.Before(next) {
 				next = s.until
@@ -321,10 +327,14 @@ func (f *fetcher) take(ctx context.Context, leader Leader, qs []FollowQuery, of 
 	for i := range qs {
 		index[topicIDPartition{qs[i].TopicID, qs[i].Partition}] = i
 	}
+	var flushing []*Partition
 	for i := range answers {
 		k, ok := index[topicIDPartition{answers[i].TopicID, answers[i].Partition}]
 		if !ok {
 			continue
+		}
+		if of[k].p.followerThrottled.Load() {
+			f.m.followerRate.took(len(answers[i].Records), f.m.now())
 		}
 		step, err := of[k].p.takeFollowed(qs[k], &answers[i])
 		if step == FollowRange {
@@ -332,6 +342,48 @@ func (f *fetcher) take(ctx context.Context, leader Leader, qs []FollowQuery, of 
 		}
 		f.m.tellFollow(FollowEvent{Partition: of[k].p, Answer: answers[i].FollowAnswer, Step: step, Err: err})
 		f.settle(of[k], step, err)
+		if step == FollowAppend {
+			pos := of[k].p.Positions()
+			f.setInSync(of[k].s, answers[i].HighWatermark >= 0 && pos.End >= answers[i].HighWatermark)
+			if pos.AckEnd < pos.End {
+				flushing = append(flushing, of[k].p)
+			}
+		}
+	}
+	awaitFlushes(ctx, flushing)
+}
+
+func (f *fetcher) setInSync(s *following, inSync bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s.inSync = inSync
+}
+
+// awaitFlushes waits until all that was appended is as durable as flush.messages asks for: the next fetch tells the leader
+// that this replica has it. The flushes of one answer run side by side.
+func awaitFlushes(ctx context.Context, all []*Partition) {
+	if len(all) == 0 {
+		return
+	}
+	woken := newSignal()
+	watches := make([]watch, len(all))
+	defer func() {
+		for i := range watches {
+			watches[i].remove()
+		}
+	}()
+	for i, p := range all {
+		watches[i] = watch{kind: boundAny, waiter: woken}
+		p.wait.add(&watches[i])
+	}
+	for ctx.Err() == nil && slices.ContainsFunc(all, func(p *Partition) bool {
+		pos := p.Positions()
+		return p.Err() == nil && p.Role().Kind == RoleFollower && pos.AckEnd < pos.End
+	}) {
+		select {
+		case <-woken:
+		case <-ctx.Done():
+		}
 	}
 }
 
@@ -374,11 +426,7 @@ func (f *fetcher) settle(a asked, step FollowStep, err error) {
 
 // outOfRange asks the leader for its range, and does what that means.
 func (f *fetcher) outOfRange(ctx context.Context, leader Leader, q FollowQuery, p *Partition) (FollowStep, error) {
-	latest, err := leader.LatestOffset(ctx, q)
-	earliest := NoOffset
-	if err == nil && latest >= q.FetchOffset {
-		earliest, err = leader.EarliestOffset(ctx, q)
-	}
+	latest, earliest, err := askRange(ctx, leader, q)
 	if err != nil {
 		step := Follow(q.FollowPosition, q.FollowPosition, FollowAnswer{Err: err})
 		if step == FollowRange || step == FollowAppend {
@@ -387,6 +435,16 @@ func (f *fetcher) outOfRange(ctx context.Context, leader Leader, q FollowQuery, 
 		return step, err
 	}
 	return p.takeRange(q, latest, earliest)
+}
+
+// askRange asks where a leader's log ends and, if that is not below the position, where it begins; -1 is unknown.
+func askRange(ctx context.Context, leader Leader, q FollowQuery) (latest, earliest int64, err error) {
+	last, err := leader.Offset(ctx, q, LatestTimestamp)
+	if err != nil || last.Offset < q.FetchOffset {
+		return last.Offset, NoOffset, err
+	}
+	first, err := leader.Offset(ctx, q, EarliestTimestamp)
+	return last.Offset, first.Offset, err
 }
 
 // followQuery is what a fetcher of leader asks for this partition now; ok is false when it follows somebody else.
@@ -456,7 +514,7 @@ func (p *Partition) asFollower(q FollowQuery, cut bool, f func() error) (FollowS
 // storeFollowed appends records that the leader sent. What does not continue the log is never appended: one log's
 // history is then not the other's, and both ends are in the error.
 func (p *Partition) storeFollowed(q FollowQuery, records []byte) error {
-	_, err := p.log.AppendAsFollower(records, q.CurrentLeaderEpoch)
+	_, err := p.log().AppendAsFollowerDeferred(records, q.CurrentLeaderEpoch)
 	var offset *log.UnexpectedOffsetError
 	var epoch *log.UnexpectedEpochError
 	switch {
@@ -466,10 +524,10 @@ func (p *Partition) storeFollowed(q FollowQuery, records []byte) error {
 		first := record.Batch(records)
 		if pos.LogStart == pos.End && first.BaseOffset() < pos.End && first.LastOffset() >= pos.End {
 			// An empty log that begins inside of the leader's first batch takes the whole of it.
-			if err := p.log.TruncateFullyAndStartAt(first.BaseOffset(), "the leader's first batch begins earlier"); err != nil {
+			if err := p.log().TruncateFullyAndStartAt(first.BaseOffset(), "the leader's first batch begins earlier"); err != nil {
 				return err
 			}
-			if _, err = p.log.AppendAsFollower(records, q.CurrentLeaderEpoch); err == nil {
+			if _, err = p.log().AppendAsFollowerDeferred(records, q.CurrentLeaderEpoch); err == nil {
 				return nil
 			}
 		}
@@ -505,7 +563,7 @@ func describeSent(records []byte) string {
 
 // describeLog says where the log stands, and the latest of its epochs with the offsets at which they begin.
 func (p *Partition) describeLog() string {
-	v := p.log.View()
+	v := p.log().View()
 	defer v.Release()
 	entries := v.Epochs.Entries()
 	var epochs []string
@@ -526,10 +584,10 @@ func (p *Partition) appendFollowed(q FollowQuery, a *Followed) (FollowStep, erro
 			ahead = p.Positions().End == q.FetchOffset
 		}
 		if a.HighWatermark >= 0 {
-			p.log.SetHighWatermark(FollowerHighWatermark(a.HighWatermark, p.Positions()))
+			p.log().SetHighWatermark(FollowerHighWatermark(a.HighWatermark, p.Positions()))
 		}
 		if start, ok := FollowerLogStart(a.LogStart, p.Positions()); ok {
-			return p.log.AdvanceLogStart(start, "the leader's log start")
+			return p.log().AdvanceLogStart(start, "the leader's log start")
 		}
 		return nil
 	})
@@ -545,13 +603,13 @@ var errAhead = errors.New("the leader sends records of a leader epoch that is no
 // truncateFollowed cuts the log where it leaves the leader's history.
 func (p *Partition) truncateFollowed(q FollowQuery, diverging OffsetAndEpoch) (FollowStep, error) {
 	return p.asFollower(q, true, func() error {
-		v := p.log.View()
+		v := p.log().View()
 		pos, epochs := positionsOf(v), v.Epochs
 		v.Release()
 		cut := TruncationFor(diverging, epochs, pos.HighWatermark, pos.End)
 		p.m.tellFollow(FollowEvent{Partition: p, Answer: FollowAnswer{Diverging: true}, Step: FollowTruncate, Leader: diverging, Cut: &cut})
 		p.tellCut(q, pos, cut.To, diverging)
-		return p.log.TruncateTo(cut.To, "the leader's history differs")
+		return p.log().TruncateTo(cut.To, "the leader's history differs")
 	})
 }
 
@@ -582,11 +640,11 @@ func (p *Partition) takeRange(q FollowQuery, latest, earliest int64) (FollowStep
 			p.m.events.offsetsCut(pos, to)
 			p.m.o.Logger.Warn("the leader's log ends before this one: truncating", "topic", p.topic, "partition", p.id, "from", pos.End, "to", to,
 				"highWatermark", pos.HighWatermark, "leaderEpoch", q.CurrentLeaderEpoch, "cause", "unclean election")
-			return p.log.TruncateTo(to, "the leader's log ends earlier")
+			return p.log().TruncateTo(to, "the leader's log ends earlier")
 		case RangeStartOver:
 			p.m.o.Logger.Info("the leader's log begins after this one ends: starting over", "topic", p.topic, "partition", p.id, "from", pos.End, "to", to,
 				"leaderEpoch", q.CurrentLeaderEpoch, "cause", "too far behind")
-			return p.log.TruncateFullyAndStartAt(to, "the leader's log begins later")
+			return p.log().TruncateFullyAndStartAt(to, "the leader's log begins later")
 		case RangeUnknown:
 			wait = errRangeUnknown
 		case RangeGoOn:

@@ -85,23 +85,20 @@ func (l *nextDoor) Fetch(ctx context.Context, asked []FollowQuery) ([]Followed, 
 	return out, ctx.Err()
 }
 
-func (l *nextDoor) offset(q FollowQuery, timestamp int64) (int64, error) {
+func (l *nextDoor) Offset(_ context.Context, q FollowQuery, timestamp int64) (OffsetAndEpoch, error) {
 	if err := l.refuse(); err != nil {
-		return NoOffset, err
+		return OffsetAndEpoch{NoOffset, NoEpoch}, err
 	}
 	l.mu.Lock()
 	l.asked = append(l.asked, map[int64]string{-1: "latest", -2: "earliest"}[timestamp])
 	l.mu.Unlock()
 	res := l.leader.m.ListOffsets(ListOffsetsRequest{ReplicaID: 2, Version: 9, Partitions: []ListOffsetsPartition{{Topic: q.Topic, Partition: q.Partition,
 		CurrentLeaderEpoch: q.CurrentLeaderEpoch, Timestamp: timestamp}}})
-	return res[0].Offset, res[0].Err
+	return OffsetAndEpoch{res[0].Offset, res[0].Epoch}, res[0].Err
 }
 
-func (l *nextDoor) LatestOffset(_ context.Context, q FollowQuery) (int64, error) {
-	return l.offset(q, -1)
-}
-func (l *nextDoor) EarliestOffset(_ context.Context, q FollowQuery) (int64, error) {
-	return l.offset(q, -2)
+func (l *nextDoor) EndOffset(context.Context, FollowQuery, int32) (OffsetAndEpoch, error) {
+	return OffsetAndEpoch{NoOffset, NoEpoch}, nil
 }
 
 func (l *nextDoor) exchange() string {
@@ -141,7 +138,7 @@ func (n *node) history(id int32, logStart, end int64, reigns ...reign) {
 	n.create("t", 1, id, 3-id)
 	p := n.partition("t")
 	if logStart > 0 {
-		if err := p.log.TruncateFullyAndStartAt(logStart, "for the test"); err != nil {
+		if err := p.log().TruncateFullyAndStartAt(logStart, "for the test"); err != nil {
 			n.t.Fatal(err)
 		}
 	}
@@ -197,7 +194,7 @@ func (p *pair) same(t *testing.T) {
 	if !bytes.Equal(want, got) {
 		t.Fatalf("the logs differ: %d and %d bytes", len(want), len(got))
 	}
-	v, w := a.log.View(), b.log.View()
+	v, w := a.log().View(), b.log().View()
 	defer v.Release()
 	defer w.Release()
 	// The leader's own reign is known to the follower once it has records.
@@ -274,7 +271,7 @@ func TestFollowerMovesTheHighWatermark(t *testing.T) {
 		}
 		p.same(t)
 		// DeleteRecords at the leader comes along.
-		if err := p.l.partition("t").log.AdvanceLogStart(2, "for the test"); err != nil {
+		if err := p.l.partition("t").log().AdvanceLogStart(2, "for the test"); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)
@@ -394,11 +391,11 @@ func TestFollowerBeginsWithAWholeBatch(t *testing.T) {
 		p := newPair(t)
 		p.l.create("t", 1, 1)
 		p.l.mustProduce("t", 8)
-		if err := p.l.partition("t").log.AdvanceLogStart(5, "for the test"); err != nil {
+		if err := p.l.partition("t").log().AdvanceLogStart(5, "for the test"); err != nil {
 			t.Fatal(err)
 		}
 		p.f.create("t", 1, 2, 1)
-		if err := p.f.partition("t").log.TruncateFullyAndStartAt(5, "for the test"); err != nil {
+		if err := p.f.partition("t").log().TruncateFullyAndStartAt(5, "for the test"); err != nil {
 			t.Fatal(err)
 		}
 		wider := metadata.NewPartitionChange(topicID("t"), 0)

@@ -18,6 +18,8 @@ type TopicConfig struct {
 	Log log.Config
 	// MinISR is min.insync.replicas, >= 1.
 	MinISR int
+	// LeaderThrottled and FollowerThrottled are the partitions of which this broker's replica is bounded by Rates.
+	LeaderThrottled, FollowerThrottled Throttled
 }
 
 // Options configure a Manager. BrokerID, Dirs and TopicConfig are required; zero durations and limits mean Kafka's
@@ -33,6 +35,11 @@ type Options struct {
 	Directories map[metadata.UUID]string
 	// TopicConfig is a topic's effective configuration under img. It is called by Apply, several times at once.
 	TopicConfig func(img *metadata.Image, topic string) TopicConfig
+	// Rates bound replication under an image; nil: not at all.
+	Rates func(img *metadata.Image) Rates
+	// MoveThreads is how many replicas move to other log directories at once (num.replica.alter.log.dirs.threads, as many as
+	// there are directories).
+	MoveThreads int
 	// Usage is the size of the volume that holds a directory, and how much of it is free, in bytes; nil: not known.
 	Usage  func(path string) (total, usable int64, err error)
 	Events *Events // nil: counted nowhere
@@ -88,11 +95,14 @@ type Manager struct {
 	events    *Events
 	purgatory purgatory
 	fetchers  *fetchers
+	moves     *moves
 	traffic   trafficTable
-	closing   chan struct{} // closed when Close begins
-	stopped   sync.WaitGroup
-	closeOnce sync.Once
-	closeErr  error
+	// What replication may take and give.
+	leaderRate, followerRate, moveRate byteRate
+	closing                            chan struct{} // closed when Close begins
+	stopped                            sync.WaitGroup
+	closeOnce                          sync.Once
+	closeErr                           error
 
 	image    atomic.Pointer[metadata.Image]
 	applying sync.Mutex      // held by Apply and by Close
@@ -135,6 +145,9 @@ func (o Options) complete() Options {
 	set(&o.FetchBackoff, FetchBackoff)
 	o.FetchBackoff = max(o.FetchBackoff, firstBackoff)
 	o.Fetchers = max(o.Fetchers, 1)
+	if o.MoveThreads <= 0 {
+		o.MoveThreads = max(1, len(o.Dirs.Online())+len(o.Dirs.Offline()))
+	}
 	directories := make(map[metadata.UUID]string, len(o.Directories))
 	for id, path := range o.Directories {
 		directories[id] = filepath.Clean(path)
@@ -166,6 +179,7 @@ func New(o Options) *Manager {
 		failedDirs: map[string]bool{}, stopCleaner: func() {},
 	}
 	m.fetchers = newFetchers(m)
+	m.moves = newMoves(m.o.MoveThreads)
 	m.events = m.o.Events
 	m.purgatory.limit = int64(m.o.MaxWaiting)
 	m.image.Store(metadata.EmptyImage())
@@ -302,6 +316,7 @@ func (m *Manager) Close(ctx context.Context, brokerEpoch int64) error {
 		m.applying.Lock()
 		defer m.applying.Unlock()
 		m.fetchers.close()
+		m.moves.close()
 		m.stopCleaner()
 		m.stopped.Wait()
 		for _, p := range m.partitions() {

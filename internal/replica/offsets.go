@@ -62,12 +62,12 @@ type OffsetSource struct {
 	ForMaxTimestamp func() (found TimestampAndOffset, ok bool, err error)
 }
 
-// ListOffset answers q. A consumer asks the leader; DebugConsumerID may ask a follower.
+// ListOffset answers q. A consumer asks the leader; DebugConsumerID and FutureReplicaID may ask a follower.
 //
 // While the high watermark of a new leader has not reached the start of its epoch ("lagging"), every answer to a
 // consumer that could be smaller than one given by the leader before is ErrOffsetNotAvailable.
 func (r *Role) ListOffset(q OffsetQuery, src OffsetSource) (TimestampAndOffset, error) {
-	if err := r.Check(q.CurrentLeaderEpoch, q.CurrentLeaderEpoch != NoEpoch, q.ReplicaID != DebugConsumerID); err != nil {
+	if err := r.Check(q.CurrentLeaderEpoch, q.CurrentLeaderEpoch != NoEpoch, q.ReplicaID != DebugConsumerID && q.ReplicaID != FutureReplicaID); err != nil {
 		return noTimestampAndOffset, err
 	}
 	lastFetchable := src.End
@@ -86,6 +86,10 @@ func (r *Role) ListOffset(q OffsetQuery, src OffsetSource) (TimestampAndOffset, 
 	case LatestTimestamp:
 		if lagging {
 			return noTimestampAndOffset, ErrOffsetNotAvailable
+		}
+		if q.ReplicaID == FutureReplicaID && r.Kind != RoleLeader {
+			// A follower that has no record of the reign yet ends in an older epoch, and so does its copy.
+			return src.special(lastFetchable), nil
 		}
 		return TimestampAndOffset{Offset: lastFetchable, Timestamp: -1, Epoch: r.LeaderEpoch}, nil
 	case EarliestTimestamp:

@@ -18,8 +18,12 @@ type Partition struct {
 	id      int32
 	topicID metadata.UUID
 	m       *Manager
-	log     *log.Log
 	traffic *topicTraffic
+	// held is the log. It is replaced when the partition has moved to another log directory, with roleMu and mu held; the
+	// old one can be read a while longer.
+	held atomic.Pointer[log.Log]
+	// leaderThrottled and followerThrottled say that replication quotas apply to this broker's replica.
+	leaderThrottled, followerThrottled atomic.Bool
 
 	// roleMu is held shared by an append and exclusively by a change of role: so a change of role waits for the append
 	// in flight, and no append of an old reign comes after it.
@@ -34,11 +38,15 @@ type Partition struct {
 }
 
 func newPartition(m *Manager, topic string, id int32, topicID metadata.UUID, l *log.Log, minISR int) *Partition {
-	p := &Partition{topic: topic, id: id, topicID: topicID, m: m, log: l, traffic: m.traffic.join(topic), state: NewState(m.o.BrokerID, topic, id, minISR)}
+	p := &Partition{topic: topic, id: id, topicID: topicID, m: m, traffic: m.traffic.join(topic), state: NewState(m.o.BrokerID, topic, id, minISR)}
 	p.role.Store(p.state.Role())
+	p.held.Store(l)
 	l.SetOnFlushed(p.flushed)
 	return p
 }
+
+// log is the log that serves.
+func (p *Partition) log() *log.Log { return p.held.Load() }
 
 // Topic, ID and TopicID say which partition this is.
 func (p *Partition) Topic() string { return p.topic }
@@ -62,7 +70,7 @@ func (p *Partition) Err() error {
 
 // Positions are the log's offsets now.
 func (p *Partition) Positions() Positions {
-	v := p.log.View()
+	v := p.log().View()
 	defer v.Release()
 	return positionsOf(v)
 }
@@ -71,8 +79,9 @@ func (p *Partition) Positions() Positions {
 // shown under an earlier one. The caller releases the view.
 func (p *Partition) roleAndView() (*Role, *log.View) {
 	for {
-		role, v := p.role.Load(), p.log.View()
-		if p.role.Load() == role {
+		role, l := p.role.Load(), p.log()
+		v := l.View()
+		if p.role.Load() == role && p.log() == l {
 			return role, v
 		}
 		v.Release()
@@ -111,12 +120,12 @@ func (p *Partition) lead(l LeaderAndISR, now time.Time) (was, is *Role, changed 
 	p.roleMu.Lock()
 	p.mu.Lock()
 	was = p.state.Role()
-	v := p.log.View()
+	v := p.log().View()
 	end := v.EndOffset
 	v.Release()
 	start, ok := p.state.BecomeLeader(l, end, now)
 	if ok && start.NewEpoch {
-		_, err = p.log.BecomeLeader(l.LeaderEpoch)
+		_, err = p.log().BecomeLeader(l.LeaderEpoch)
 	}
 	is = p.state.Role()
 	if ok && err == nil {
@@ -140,7 +149,7 @@ func (p *Partition) follow(l LeaderAndISR) (was, is *Role, start FollowerStart, 
 	p.roleMu.Lock()
 	p.mu.Lock()
 	was = p.state.Role()
-	v := p.log.View()
+	v := p.log().View()
 	latest, known := v.Epochs.Latest()
 	start, changed = p.state.BecomeFollower(l, positionsOf(v), latest.Epoch, known)
 	v.Release()
@@ -157,12 +166,12 @@ func (p *Partition) follow(l LeaderAndISR) (was, is *Role, start FollowerStart, 
 // advanceLocked moves the high watermark as far as the replicas allow, this one with what flush.messages lets it
 // acknowledge: consumers see a record after its flush, followers may fetch it before. mu is held.
 func (p *Partition) advanceLocked(now time.Time) (moved bool) {
-	v := p.log.View()
+	v := p.log().View()
 	hw, end := v.HighWatermark, v.AckEnd
 	v.Release()
 	next, ok := p.state.NextHighWatermark(hw, end, now, p.m.o.ReplicaLagMax, p.m.broker)
 	if ok {
-		p.log.SetHighWatermark(next)
+		p.log().SetHighWatermark(next)
 	}
 	return ok
 }
@@ -218,7 +227,7 @@ func (p *Partition) append(records []byte, all bool, leaderEpoch int32, o log.Ap
 		p.mu.Unlock()
 	}
 	if err == nil {
-		info, err = p.log.AppendAsLeader(records, role.LeaderEpoch, o)
+		info, err = p.log().AppendAsLeader(records, role.LeaderEpoch, o)
 	}
 	if err == nil && !info.Duplicate && !info.Replicated {
 		p.mu.Lock()
@@ -266,7 +275,7 @@ func (p *Partition) acked(required int64, epoch int32) (done bool, err error) {
 	if role.Kind != RoleLeader || epoch < role.LeadingSince {
 		return true, role.notLeader()
 	}
-	v := p.log.View()
+	v := p.log().View()
 	defer v.Release()
 	return p.state.AckedAll(required, v.HighWatermark)
 }
@@ -296,7 +305,7 @@ func (p *Partition) followerFetched(f FollowerFetch, role *Role) error {
 		p.mu.Unlock()
 		return err
 	}
-	v := p.log.View()
+	v := p.log().View()
 	hw := v.HighWatermark
 	v.Release()
 	change, propose := p.state.ProposeExpand(f.ReplicaID, hw, p.m.broker)
@@ -315,7 +324,7 @@ func (p *Partition) shrinkISR(now time.Time) {
 		return
 	}
 	p.mu.Lock()
-	v := p.log.View()
+	v := p.log().View()
 	end := v.EndOffset
 	v.Release()
 	change, ok := p.state.ProposeShrink(end, now, p.m.o.ReplicaLagMax, p.m.broker)
@@ -374,7 +383,7 @@ func (p *Partition) GuardTxnOffsets(producerID int64, producerEpoch int16, v2 bo
 }
 
 // MaxBatchBytes is the largest batch that the topic takes.
-func (p *Partition) MaxBatchBytes() int { return int(p.log.Config().MaxMessageBytes) }
+func (p *Partition) MaxBatchBytes() int { return int(p.log().Config().MaxMessageBytes) }
 
 // WatchHighWatermark calls fn with the high watermark after each change of the partition, until cancel. fn is called
 // without locks, on the goroutine that made the change; calls may overlap and come out of order, so keep the greatest. fn
@@ -392,7 +401,7 @@ func (p *Partition) ReadLog(offset int64, buf []byte) ([]byte, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	v := p.log.View()
+	v := p.log().View()
 	defer v.Release()
 	d, err := v.Read(offset, v.EndOffset, cap(buf), true)
 	if err == nil {
@@ -412,4 +421,4 @@ func (p *Partition) ReadLog(offset int64, buf []byte) ([]byte, error) {
 }
 
 // directory is the log directory the partition lies in.
-func (p *Partition) directory() string { return filepath.Dir(p.log.Dir()) }
+func (p *Partition) directory() string { return filepath.Dir(p.log().Dir()) }

@@ -1,6 +1,11 @@
 package replica
 
-import "time"
+import (
+	"errors"
+	"time"
+
+	"github.com/stelelog/stele/internal/log"
+)
 
 // shortRetention is the time between two runs of retention while a disk is nearly full.
 const shortRetention = 5 * time.Second
@@ -81,7 +86,8 @@ func (m *Manager) retain() {
 		if p.Err() != nil {
 			continue
 		}
-		switch n, err := p.log.Retain(m.now()); {
+		switch n, err := p.log().Retain(m.now()); {
+		case errors.Is(err, log.ErrClosed): // it has moved, or is gone
 		case err != nil:
 			m.report("retention", p.failedIO(err))
 		case n > 0:

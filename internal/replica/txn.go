@@ -59,7 +59,7 @@ func (m *Manager) AdmitTransaction(ctx context.Context, req *ProduceRequest, tra
 			err = p.Role().Check(NoEpoch, false, true)
 		}
 		if err == nil {
-			in.guard, err = p.log.GuardTxn(batch, v.Add)
+			in.guard, err = p.log().GuardTxn(batch, v.Add)
 		}
 		in.refused = err
 		if in.guard.Held() {

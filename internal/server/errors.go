@@ -36,6 +36,10 @@ var sentinels = []struct {
 	{replica.ErrTxnUnverified, kerr.NotEnoughReplicas}, // as Kafka: every client takes it for a reason to try again
 	{replica.ErrSeveralProducers, kerr.InvalidProducerIDMapping},
 	{replica.ErrClosed, kerr.NotLeaderForPartition},
+	{replica.ErrReplicaNotHere, kerr.ReplicaNotAvailable},
+	{replica.ErrUnknownLogDir, kerr.LogDirNotFound},
+	{replica.ErrCordonedLogDir, kerr.InvalidReplicaAssignment},
+	{replica.ErrTopicNameTooLong, kerr.InvalidTopicException},
 	{replica.ErrNotLeaderOrFollower, kerr.NotLeaderForPartition},
 	{replica.ErrFencedLeaderEpoch, kerr.FencedLeaderEpoch},
 	{replica.ErrUnknownLeaderEpoch, kerr.UnknownLeaderEpoch},

@@ -121,6 +121,7 @@ func (b *BrokerAPI) Handlers() []Handler {
 		large(b, (*brokerAPI).describeConfigs),
 		reply(b, (*brokerAPI).describeCluster),
 		large(b, (*brokerAPI).describeLogDirs),
+		reply(b, (*brokerAPI).alterReplicaLogDirs),
 		large(b, (*brokerAPI).describeClientQuotas),
 		large(b, (*brokerAPI).listConfigResources),
 		large(b, (*brokerAPI).describeTopicPartitions),

@@ -53,6 +53,46 @@ func (a *brokerAPI) describeLogDirs(r *Request, req *kmsg.DescribeLogDirsRequest
 	return resp
 }
 
+// alterReplicaLogDirs makes replicas of this broker move to other log directories: their copies are made in the background,
+// and DescribeLogDirs shows how far they are.
+func (a *brokerAPI) alterReplicaLogDirs(r *Request, req *kmsg.AlterReplicaLogDirsRequest) *kmsg.AlterReplicaLogDirsResponse {
+	resp := req.ResponseKind().(*kmsg.AlterReplicaLogDirsResponse)
+	allowed := r.mayCluster(security.Alter)
+	at := map[string]int{}
+	for _, dir := range req.Dirs {
+		path := dir.Dir
+		for _, known := range a.Replicas.LogDirs() {
+			if SameDirectory(known, path) {
+				path = known
+			}
+		}
+		for _, topic := range dir.Topics {
+			i, known := at[topic.Topic]
+			if !known {
+				i = len(resp.Topics)
+				at[topic.Topic] = i
+				out := kmsg.NewAlterReplicaLogDirsResponseTopic()
+				out.Topic = topic.Topic
+				resp.Topics = append(resp.Topics, out)
+			}
+			for _, partition := range topic.Partitions {
+				p := kmsg.NewAlterReplicaLogDirsResponseTopicPartition()
+				p.Partition = partition
+				switch {
+				case !allowed:
+					p.ErrorCode = kerr.ClusterAuthorizationFailed.Code
+				case !filepath.IsAbs(dir.Dir):
+					p.ErrorCode = kerr.LogDirNotFound.Code
+				default:
+					p.ErrorCode = errorCode(a.Replicas.MoveReplica(topic.Topic, partition, path))
+				}
+				resp.Topics[i].Partitions = append(resp.Topics[i].Partitions, p)
+			}
+		}
+	}
+	return resp
+}
+
 // LogDirRoomTag is the tagged field in which a directory of a DescribeLogDirs answer has a LogDirRoom, as JSON.
 const LogDirRoomTag = 21332
 
