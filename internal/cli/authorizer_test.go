@@ -445,6 +445,21 @@ func brokerAuthorization() []authorizationCase {
 			}
 			return resp.ErrorCode
 		}, []denial{{security.Describe, onCluster}}, kerr.ClusterAuthorizationFailed},
+		{"AlterReplicaLogDirs", func() kmsg.Request {
+			req := kmsg.NewPtrAlterReplicaLogDirsRequest()
+			dir := kmsg.NewAlterReplicaLogDirsRequestDir()
+			dir.Dir = "/nowhere"
+			topic := kmsg.NewAlterReplicaLogDirsRequestDirTopic()
+			topic.Topic, topic.Partitions = "t", []int32{0}
+			dir.Topics = append(dir.Topics, topic)
+			req.Dirs = append(req.Dirs, dir)
+			return req
+		}, func(r kmsg.Response) int16 {
+			if code := r.(*kmsg.AlterReplicaLogDirsResponse).Topics[0].Partitions[0].ErrorCode; code != kerr.LogDirNotFound.Code {
+				return code
+			}
+			return 0 // allowed, and there is no such directory
+		}, []denial{{security.Alter, onCluster}}, kerr.ClusterAuthorizationFailed},
 		{"ListConfigResources", func() kmsg.Request { return kmsg.NewPtrListConfigResourcesRequest() },
 			func(r kmsg.Response) int16 { return r.(*kmsg.ListConfigResourcesResponse).ErrorCode }, []denial{{security.DescribeConfigs, onCluster}}, kerr.ClusterAuthorizationFailed},
 		{"DescribeTopicPartitions", func() kmsg.Request {

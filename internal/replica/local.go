@@ -21,10 +21,11 @@ func (l localLeader) Close() {}
 
 // Fetch is Leader's.
 func (l localLeader) Fetch(ctx context.Context, asked []FollowQuery) ([]Followed, error) {
-	req := FetchRequest{ReplicaID: FutureReplicaID, ReplicaEpoch: -1, Version: followerFetchVersion, MinBytes: 1, MaxBytes: localMaxBytes, MaxWait: localWait}
+	most := l.m.moveRate.most(localMaxBytes)
+	req := FetchRequest{ReplicaID: FutureReplicaID, ReplicaEpoch: -1, Version: followerFetchVersion, MinBytes: 1, MaxBytes: most, MaxWait: localWait}
 	for _, q := range asked {
 		req.Partitions = append(req.Partitions, FetchPartition{Topic: q.Topic, TopicID: q.TopicID, Partition: q.Partition, CurrentLeaderEpoch: q.CurrentLeaderEpoch,
-			FetchOffset: q.FetchOffset, LastFetchedEpoch: q.LastFetchedEpoch, LogStartOffset: q.LogStart, MaxBytes: localMaxBytes})
+			FetchOffset: q.FetchOffset, LastFetchedEpoch: q.LastFetchedEpoch, LogStartOffset: q.LogStart, MaxBytes: most})
 	}
 	res := l.m.fetch(ctx, req)
 	defer res.Release()

@@ -252,7 +252,7 @@ func (p *Partition) failedIO(err error) error {
 		p.m.DirectoryOffline(storage.Dir, storage)
 	case errors.As(err, &corrupt):
 		if p.Err() == nil {
-			p.log.MarkLost(corrupt)
+			p.log().MarkLost(corrupt)
 			p.stop(err)
 			p.m.lost(p.topicID, p.id)
 		}
@@ -379,7 +379,7 @@ func (p *Partition) GuardTxnOffsets(producerID int64, producerEpoch int16, v2 bo
 	if err := p.Role().Check(NoEpoch, false, true); err != nil {
 		return TxnGuard{}, err
 	}
-	return p.log.GuardTxnOffsets(producerID, producerEpoch, v2)
+	return p.log().GuardTxnOffsets(producerID, producerEpoch, v2)
 }
 
 // MaxBatchBytes is the largest batch that the topic takes.

@@ -69,6 +69,16 @@ func (r *byteRate) took(n int, now time.Time) {
 	}
 }
 
+// most is how many of n bytes may be asked for at a time: what passes in a second, and at least one.
+func (r *byteRate) most(n int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.bounded && r.rate < float64(n) {
+		return max(1, int(r.rate))
+	}
+	return n
+}
+
 // maxPause bounds a pause: the rate may be changed meanwhile.
 const maxPause = time.Second
 

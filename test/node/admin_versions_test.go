@@ -82,6 +82,13 @@ func filled(req kmsg.Request, tp topic, group string) {
 		one := kmsg.NewDescribeLogDirsRequestTopic()
 		one.Topic, one.Partitions = tp.name, []int32{0, 99}
 		req.Topics = append(req.Topics, one)
+	case *kmsg.AlterReplicaLogDirsRequest:
+		dir := kmsg.NewAlterReplicaLogDirsRequestDir()
+		dir.Dir = "/nowhere"
+		one := kmsg.NewAlterReplicaLogDirsRequestDirTopic()
+		one.Topic, one.Partitions = tp.name, []int32{0, 99}
+		dir.Topics = append(dir.Topics, one)
+		req.Dirs = append(req.Dirs, dir)
 	case *kmsg.DescribeTopicPartitionsRequest:
 		*req = *pageRequest(1, nil, tp.name, "no-such-topic")
 	case *kmsg.ListConfigResourcesRequest:
