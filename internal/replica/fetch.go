@@ -60,6 +60,7 @@ type FetchedPartition struct {
 
 	view      *log.View
 	throttled bool          // the leader's side of its replication
+	held      bool          // and there are records that may not be given yet
 	traffic   *topicTraffic // nil when the partition is not here
 }
 
@@ -132,6 +133,14 @@ func (m *Manager) fetch(ctx context.Context, req FetchRequest) *FetchResult {
 			return res
 		}
 		res.Release()
+		if held := m.heldFor(res); held > 0 {
+			// What there is may not be given yet, and would wake this fetch again and again.
+			if held = min(held, until(m.now(), deadline)); !pauseFor(ctx, held) {
+				return res
+			}
+			expired = !m.now().Before(deadline)
+			continue
+		}
 		select {
 		case <-woken:
 		case <-timer.C:
@@ -139,6 +148,26 @@ func (m *Manager) fetch(ctx context.Context, req FetchRequest) *FetchResult {
 		case <-ctx.Done():
 			return res
 		}
+	}
+}
+
+// heldFor is how long a fetch of a follower has to wait because of the leader's rate, zero when that holds nothing back.
+func (m *Manager) heldFor(res *FetchResult) time.Duration {
+	if !slices.ContainsFunc(res.Partitions, func(f FetchedPartition) bool { return f.held }) {
+		return 0
+	}
+	return max(time.Millisecond, m.leaderRate.pause(m.now()))
+}
+
+// pauseFor waits; it is false when ctx has ended.
+func pauseFor(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -238,7 +267,7 @@ func (p *Partition) read(req *FetchRequest, in *FetchPartition, out *FetchedPart
 	if d.Diverging {
 		out.HasDiverging, out.DivergingEpoch = true, d.DivergingEpoch
 	} else {
-		if !d.AtEnd && !(q.fromFollower() && p.leaderHolds(role, req.ReplicaID, now)) {
+		if out.held = !d.AtEnd && q.fromFollower() && p.leaderHolds(role, req.ReplicaID, now); !d.AtEnd && !out.held {
 			if out.Records, err = v.Read(in.FetchOffset, d.Bound, maxBytes, minOne); err != nil {
 				return err
 			}

@@ -26,6 +26,8 @@ type nextDoor struct {
 	spoil func(q FollowQuery, a *Followed)
 	// down, if not nil, is the error of every request.
 	down error
+	// most bounds the bytes of one answer, 0 not.
+	most int
 	// interrupted is how many fetches were given up.
 	interrupted int
 }
@@ -54,6 +56,9 @@ func (l *nextDoor) Fetch(ctx context.Context, asked []FollowQuery) ([]Followed, 
 		l.asked = append(l.asked, fmt.Sprintf("fetch(%d,%d)", q.FetchOffset, q.LastFetchedEpoch))
 		req.Partitions = append(req.Partitions, FetchPartition{Topic: q.Topic, TopicID: q.TopicID, Partition: q.Partition, CurrentLeaderEpoch: q.CurrentLeaderEpoch,
 			FetchOffset: q.FetchOffset, LastFetchedEpoch: q.LastFetchedEpoch, LogStartOffset: q.LogStart, MaxBytes: 1 << 20})
+	}
+	if l.most > 0 {
+		req.MaxBytes = l.most
 	}
 	l.mu.Unlock()
 	res := l.leader.m.Fetch(ctx, req)
