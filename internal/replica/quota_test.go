@@ -63,7 +63,7 @@ func TestReplicationQuotas(t *testing.T) {
 				p.line.mu.Unlock()
 				settle(8 * time.Second)
 				got, all := p.f.partition("t").log().Size(), p.l.partition("t").log().Size()
-				if slow := got < all; slow != c.slow || c.slow && (got < 60_000 || got > 120_000) {
+				if slow := got < all; slow != c.slow || c.slow && (got < 40_000 || got > 120_000) {
 					t.Errorf("%d of %d bytes after eight seconds", got, all)
 				}
 				if c.slow {
