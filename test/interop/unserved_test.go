@@ -32,7 +32,6 @@ type gap struct {
 // with an error, and count for nothing. A target that advertises a part of a row's keys, or Stele with all of
 // them, fails TestUnserved: the table is then out of date.
 var gaps = []gap{
-	{"moving replicas between directories", []int16{34}, nil},
 	{"share groups", []int16{76, 77, 78, 79, 90, 91, 92}, nil},
 	{"streams groups", []int16{88, 89}, nil},
 }

@@ -12,7 +12,6 @@ import (
 // notYet are the APIs that Apache Kafka advertises and Stele does not, by the capability that brings each.
 var notYet = map[int16]string{
 	17: "security", 36: "security",
-	34: "several nodes",
 	76: "share groups", 77: "share groups", 78: "share groups", 79: "share groups", 83: "share groups", 84: "share groups", 85: "share groups", 86: "share groups", 87: "share groups",
 	90: "share groups", 91: "share groups", 92: "share groups",
 	88: "streams groups", 89: "streams groups", 93: "streams groups",
