@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -17,7 +18,7 @@ import (
 // serves a metadata log that the test writes, and says what it is told to say.
 type fakeController struct {
 	t        *testing.T
-	listener net.Listener
+	listener net.Listener // nil: it is reached by pipes only
 	serving  sync.WaitGroup
 
 	mu            sync.Mutex
@@ -35,6 +36,8 @@ type fakeController struct {
 	registrations int
 	refusePlaces  int                            // so many requests with places are refused
 	places        map[replicaPlace]metadata.UUID // what the broker told of its replicas
+	asked         []string                       // pieces of snapshots: end offset, epoch, position, under which leader epoch
+	onPiece       func(position int64)           // called, without the lock, before a piece is answered
 	conns         map[net.Conn]bool
 }
 
@@ -218,8 +221,11 @@ func (f *fakeController) fetch(req *kmsg.FetchRequest) kmsg.Response {
 		f.mu.Unlock()
 		if news || expired {
 			host := kmsg.NewFetchResponseBroker()
-			addr := f.listener.Addr().(*net.TCPAddr)
-			host.NodeID, host.Host, host.Port = 1, addr.IP.String(), int32(addr.Port)
+			host.NodeID, host.Host, host.Port = 1, "pipe", 1
+			if f.listener != nil {
+				addr := f.listener.Addr().(*net.TCPAddr)
+				host.Host, host.Port = addr.IP.String(), int32(addr.Port)
+			}
 			resp.Brokers = append(resp.Brokers, host)
 			topic := kmsg.NewFetchResponseTopic()
 			topic.TopicID = metadataTopicID
@@ -236,15 +242,26 @@ func (f *fakeController) fetch(req *kmsg.FetchRequest) kmsg.Response {
 }
 
 func (f *fakeController) fetchSnapshot(req *kmsg.FetchSnapshotRequest) kmsg.Response {
+	asked := req.Topics[0].Partitions[0]
+	if f.onPiece != nil {
+		f.onPiece(asked.Position)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	asked := req.Topics[0].Partitions[0]
+	f.asked = append(f.asked, fmt.Sprintf("%d-%d at %d in %d", asked.SnapshotID.EndOffset, asked.SnapshotID.Epoch, asked.Position, asked.CurrentLeaderEpoch))
 	resp := req.ResponseKind().(*kmsg.FetchSnapshotResponse)
 	p := kmsg.NewFetchSnapshotResponseTopicPartition()
 	p.SnapshotID.EndOffset, p.SnapshotID.Epoch = asked.SnapshotID.EndOffset, asked.SnapshotID.Epoch
 	p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch = 1, f.epoch
-	p.Size, p.Position = int64(len(f.snapshot)), asked.Position
-	p.Bytes = f.snapshot[asked.Position:min(asked.Position+100, p.Size)] // pieces cut anywhere
+	switch {
+	case asked.CurrentLeaderEpoch < f.epoch:
+		p.ErrorCode = 74
+	case asked.SnapshotID.EndOffset != f.snapshotID[0]:
+		p.ErrorCode = 98
+	default:
+		p.Size, p.Position = int64(len(f.snapshot)), asked.Position
+		p.Bytes = f.snapshot[asked.Position:min(asked.Position+100, p.Size)] // pieces cut anywhere
+	}
 	topic := kmsg.NewFetchSnapshotResponseTopic()
 	topic.Topic = metadataTopic
 	topic.Partitions = append(topic.Partitions, p)

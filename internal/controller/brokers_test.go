@@ -450,3 +450,94 @@ func TestControllerRegistration(t *testing.T) {
 		t.Error(r.Err)
 	}
 }
+
+// A broker all of whose directories are cordoned gets no new replicas, by placement or by hand, and keeps those it has; a
+// part of them makes no difference, and taking the cordon away lets it in again. Below level 30 there is no such setting.
+func TestM031_cordoned_broker(t *testing.T) {
+	t.Parallel()
+	k := newCluster(t)
+	second := metadata.UUID{0: 0xd0, 1: 1, 2: 2}
+	req := registration(1, 1)
+	req.LogDirs = append(req.LogDirs, second)
+	k.must(k.c.RegisterBroker(k.at(), req))
+	k.must(k.heartbeat(1, nil))
+	k.start(2)
+	k.topic("before", []int32{1, 2})
+	cordon := func(dirs ...metadata.UUID) string {
+		r := k.must(k.heartbeat(1, func(h *kmsg.BrokerHeartbeatRequest) {
+			h.CordonedLogDirs = [][16]byte{}
+			for _, dir := range dirs {
+				h.CordonedLogDirs = append(h.CordonedLogDirs, dir)
+			}
+		}))
+		return kinds(r.Records)
+	}
+	place := func(name string) (replicas []int32, err error) {
+		req := kmsg.NewPtrCreateTopicsRequest()
+		req.Topics = []kmsg.CreateTopicsRequestTopic{createRequest(name, 8, 1)}
+		made := k.must(k.c.CreateTopics(k.at(), req)).Reply.(CreateTopicsReply).Topics[0]
+		if made.Err != nil {
+			return nil, made.Err
+		}
+		for p := range int32(8) {
+			replicas = append(replicas, k.partition(name, p).Replicas...)
+		}
+		return replicas, nil
+	}
+	byHand := func(name string) error {
+		req := kmsg.NewPtrCreateTopicsRequest()
+		req.Topics = []kmsg.CreateTopicsRequestTopic{withReplicas(createRequest(name, -1, -1), 0, 2, 1)}
+		if made := k.must(k.c.CreateTopics(k.at(), req)).Reply.(CreateTopicsReply).Topics[0]; made.Err != nil {
+			return made.Err
+		}
+		return nil
+	}
+	if got := cordon(dirOf(1)); got != "BrokerRegistrationChange" {
+		t.Errorf("one of two: %s", got)
+	}
+	if replicas, err := place("half"); err != nil || !slices.Contains(replicas, 1) {
+		t.Errorf("half cordoned: %v, %v", replicas, err)
+	}
+	if got := cordon(dirOf(1), second) + cordon(second, dirOf(1)); got != "BrokerRegistrationChange" {
+		t.Errorf("both, and both again: %s", got)
+	}
+	if replicas, err := place("cordoned"); err != nil || slices.Contains(replicas, 1) {
+		t.Errorf("cordoned: %v, %v", replicas, err)
+	}
+	if err := byHand("by-hand"); !errors.Is(err, ErrInvalidReplicaAssignment) {
+		t.Errorf("by hand: %v", err)
+	}
+	grow := kmsg.NewPtrCreatePartitionsRequest()
+	grow.Topics = []kmsg.CreatePartitionsRequestTopic{{Topic: "before", Count: 2, Assignment: []kmsg.CreatePartitionsRequestTopicAssignment{{Replicas: []int32{2, 1}}}}}
+	if err := k.c.CreatePartitions(k.at(), grow).Reply.(CreatePartitionsReply).Topics[0].Err; !errors.Is(err, ErrInvalidReplicaAssignment) {
+		t.Errorf("another partition by hand: %v", err)
+	}
+	move := kmsg.NewPtrAlterPartitionAssignmentsRequest()
+	move.Topics = []kmsg.AlterPartitionAssignmentsRequestTopic{{Topic: "cordoned", Partitions: []kmsg.AlterPartitionAssignmentsRequestTopicPartition{{Replicas: []int32{1}}}}}
+	if err := k.c.AlterPartitionAssignments(k.at(), move).Reply.(AlterReassignmentsReply).Partitions[0].Err; !errors.Is(err, ErrInvalidReplicaAssignment) {
+		t.Errorf("moved there: %v", err)
+	}
+	if p := k.partition("before", 0); p.Leader != 1 || !slices.Equal(p.ISR, []int32{1, 2}) || !slices.Equal(p.Replicas, []int32{1, 2}) {
+		t.Errorf("what was there: %+v", p)
+	}
+	if r := k.must(k.heartbeat(1, nil)); len(r.Records) > 0 {
+		t.Errorf("a heartbeat that says nothing of it: %s", kinds(r.Records))
+	}
+	if got := cordon(); got != "BrokerRegistrationChange" || k.broker(1).AllCordoned() {
+		t.Errorf("taken away: %s", got)
+	}
+	if err := byHand("after"); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+	setting := incremental(metadata.ResourceBroker, "1", configOp{kmsg.IncrementalAlterConfigOpSet, "cordoned.log.dirs", new("*")})
+	if err := outcomeOf(t, k.c.IncrementalAlterConfigs(k.at(), setting)); err != nil {
+		t.Errorf("the setting: %v", err)
+	}
+	k.replay([]metadata.Record{&metadata.FeatureLevelRecord{Name: metadata.FeatureMetadataVersion, FeatureLevel: 29}})
+	if err := outcomeOf(t, k.c.IncrementalAlterConfigs(k.at(), setting)); !errors.Is(err, ErrInvalidConfig) {
+		t.Errorf("the setting at level 29: %v", err)
+	}
+	if got := cordon(dirOf(1)); got != "" {
+		t.Errorf("a heartbeat at level 29: %s", got)
+	}
+}

@@ -103,6 +103,7 @@ func TestM049_incremental_alter_configs(t *testing.T) {
 	k.start(1)
 	k.topic("t", []int32{1})
 	const set, del = kmsg.IncrementalAlterConfigOpSet, kmsg.IncrementalAlterConfigOpDelete
+	const add, sub = kmsg.IncrementalAlterConfigOpAppend, kmsg.IncrementalAlterConfigOpSubtract
 	for _, c := range []struct {
 		req     *kmsg.IncrementalAlterConfigsRequest
 		err     error
@@ -116,6 +117,13 @@ func TestM049_incremental_alter_configs(t *testing.T) {
 		{incremental(2, "t", configOp{set, "retention.ms", new("-2")}), ErrInvalidConfig, 0},
 		{incremental(2, "t", configOp{set, "leader.replication.throttled.replicas", new(strings.Repeat("x", 32768))}), ErrInvalidConfig, 0},
 		{incremental(2, "t", configOp{set, "retention.ms", new("1")}, configOp{set, "retention.ms", new("2")}), ErrInvalidRequest, 0},
+		// A setting that is named twice is refused whatever is done to it first.
+		{incremental(2, "t", configOp{del, "retention.ms", nil}, configOp{set, "retention.ms", new("2")}), ErrInvalidRequest, 0},
+		{incremental(2, "t", configOp{del, "retention.ms", nil}, configOp{del, "retention.ms", nil}), ErrInvalidRequest, 0},
+		{incremental(2, "t", configOp{add, "cleanup.policy", new("compact")}, configOp{set, "cleanup.policy", new("delete")}), ErrInvalidRequest, 0},
+		{incremental(2, "t", configOp{add, "cleanup.policy", new("compact")}, configOp{sub, "cleanup.policy", new("delete")}), ErrInvalidRequest, 0},
+		{incremental(2, "t", configOp{sub, "cleanup.policy", new("delete")}, configOp{add, "cleanup.policy", new("compact")}), ErrInvalidRequest, 0},
+		{incremental(2, "t", configOp{sub, "cleanup.policy", new("compact")}, configOp{del, "cleanup.policy", nil}), ErrInvalidRequest, 0},
 		{incremental(2, "t", configOp{9, "retention.ms", new("1")}), ErrInvalidRequest, 0},
 		{incremental(2, "no", configOp{set, "retention.ms", new("1")}), ErrUnknownTopicOrPartition, 0},
 		{incremental(2, "no", configOp{set, "retention.ms", new("x")}), ErrInvalidConfig, 0}, // the value is looked at first
