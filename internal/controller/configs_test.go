@@ -2,6 +2,7 @@ package controller
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -168,6 +169,49 @@ func TestM050_min_isr_with_elr(t *testing.T) {
 	}
 	if r := k.must(k.c.IncrementalAlterConfigs(k.at(), incremental(4, "", configOp{set, name, new("2")}))); kinds(r.Records) != "Config ClearELR" {
 		t.Error(kinds(r.Records))
+	}
+}
+
+// A change of min.insync.replicas, of a topic or of the cluster, clears the eligible leaders of the partitions it concerns and
+// raises the partition epoch of those that had any, and of no others; leaders and leader epochs stay.
+func TestM050_min_isr_clears_eligible_leaders(t *testing.T) {
+	t.Parallel()
+	const set, name = kmsg.IncrementalAlterConfigOpSet, "min.insync.replicas"
+	for what, c := range map[string]struct {
+		req     *kmsg.IncrementalAlterConfigsRequest
+		cleared string
+	}{
+		"of a topic":     {incremental(2, "t", configOp{set, name, new("1")}), "t-0"},
+		"of the cluster": {incremental(4, "", configOp{set, name, new("1")}), "t-0 u-0"},
+		"of another":     {incremental(2, "whole", configOp{set, name, new("1")}), ""},
+	} {
+		k := newCluster(t, "min.insync.replicas=2")
+		k.start(1, 2, 3)
+		k.replay([]metadata.Record{&metadata.FeatureLevelRecord{Name: metadata.FeatureELR, FeatureLevel: 1}})
+		k.topic("t", []int32{1, 2}, []int32{1, 3})
+		k.topic("u", []int32{2, 1})
+		k.topic("whole", []int32{1, 3})
+		k.must(k.heartbeat(2, func(h *kmsg.BrokerHeartbeatRequest) { h.WantFence = true }))
+		before := map[string]*metadata.Partition{}
+		for topicName, topic := range k.c.Image().Topics().All() {
+			for id, p := range topic.Partitions().All() {
+				before[fmt.Sprintf("%s-%d", topicName, id)] = p
+			}
+		}
+		if len(before["t-0"].ELR) != 1 || len(before["u-0"].ELR) != 1 || len(before["t-1"].ELR) != 0 {
+			t.Fatalf("%+v", before)
+		}
+		k.must(k.c.IncrementalAlterConfigs(k.at(), c.req))
+		for key, old := range before {
+			p := k.partition(key[:len(key)-2], old.ID)
+			raised := int32(0)
+			if slices.Contains(strings.Fields(c.cleared), key) {
+				raised = 1
+			}
+			if p.PartitionEpoch != old.PartitionEpoch+raised || p.LeaderEpoch != old.LeaderEpoch || p.Leader != old.Leader || (len(p.ELR) > 0) != (len(old.ELR) > 0 && raised == 0) {
+				t.Errorf("%s: %s was %+v, is %+v", what, key, old, p)
+			}
+		}
 	}
 }
 
