@@ -23,6 +23,8 @@ type trio struct {
 	dir   string
 	ports map[int]int // of controller listeners
 	nodes map[int]*node
+	// apart: nodes 1 to 3 are controllers only, those from 11 on brokers only.
+	apart bool
 }
 
 func newTrio(t *testing.T) *trio {
@@ -54,8 +56,17 @@ func (tr *trio) dataDir(i int) string { return filepath.Join(tr.dir, fmt.Sprint(
 
 // try starts node i and waits until it is ready; its log goes to w.
 func (tr *trio) try(ctx context.Context, i int, w *bytes.Buffer, set ...string) error {
+	role := fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:%d", tr.ports[i])
+	switch {
+	case tr.apart && i > 10:
+		set = append([]string{"process.roles=broker"}, set...)
+		role = "listeners=PLAINTEXT://127.0.0.1:0"
+	case tr.apart:
+		set = append([]string{"process.roles=controller"}, set...)
+		role = fmt.Sprintf("listeners=CONTROLLER://127.0.0.1:%d", tr.ports[i])
+	}
 	c, _, err := config.Parse(config.Sources{DataDir: tr.dataDir(i), Set: append([]string{
-		fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:%d", tr.ports[i]), "http.listen=", fmt.Sprint("node.id=", i),
+		role, "http.listen=", fmt.Sprint("node.id=", i),
 		"cluster.id=trio", "broker.heartbeat.interval.ms=200", "controller.quorum.voters=" + tr.voters(),
 	}, set...)})
 	if err != nil {
@@ -139,7 +150,7 @@ func (tr *trio) leader() int {
 	deadline := time.Now().Add(20 * time.Second)
 	for time.Now().Before(deadline) {
 		for i, n := range tr.nodes {
-			if n.host.Status().Active {
+			if n.host != nil && n.host.Status().Active {
 				return i
 			}
 		}

@@ -167,7 +167,7 @@ func TestRunningBrokerIsNotUnregistered(t *testing.T) {
 	t.Parallel()
 	fails(t, 1, []string{"cluster", "unregister", "1"}, "it runs", "stele cluster describe")
 	fails(t, 1, []string{"cluster", "unregister", "77"}, "BROKER_ID_NOT_REGISTERED", "stele cluster describe")
-	fails(t, 1, []string{"cluster", "voters", "remove", "1"}, "INVALID_REQUEST (it is the only voter)")
+	fails(t, 1, []string{"cluster", "voters", "remove", "1"}, "VOTER_NOT_FOUND (it is the only voter)")
 	if view := asJSON[clusterView](t, "cluster", "describe"); len(view.Brokers) != 1 || view.Brokers[0].Fenced {
 		t.Errorf("%+v", view.Brokers)
 	}

@@ -2,11 +2,13 @@ package server
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/stelelog/stele/internal/controller"
 	"github.com/stelelog/stele/internal/metadata"
 	"github.com/stelelog/stele/internal/quorum"
 	"github.com/stelelog/stele/internal/security"
@@ -16,8 +18,11 @@ import (
 // does not cost the quorum its majority. It is answered when the change is committed, also where v1 would do with less.
 func (a *ControllerAPI) addVoter(r *Request) (kmsg.Response, error) {
 	req := r.Msg.(*kmsg.AddRaftVoterRequest)
-	if err := a.mayChangeVoters(r, req.ClusterID); err != nil {
+	if err := a.mayChangeVoters(r, req.ClusterID, req.VoterID, req.VoterDirectoryID); err != nil {
 		return nil, err
+	}
+	if !slices.ContainsFunc(req.Listeners, func(l kmsg.AddRaftVoterRequestListener) bool { return l.Name == r.Listener }) {
+		return nil, &controller.Error{Err: controller.ErrInvalidRequest, Message: "the voter names no address for the listener " + r.Listener}
 	}
 	voter := quorum.Voter{VoterID: req.VoterID, VoterDirectoryID: req.VoterDirectoryID, KRaftVersionFeature: metadata.VersionRange{Min: 0, Max: 1}}
 	for _, l := range req.Listeners {
@@ -39,7 +44,7 @@ func (a *ControllerAPI) addVoter(r *Request) (kmsg.Response, error) {
 // removeVoter takes a voter's vote away, alive or not.
 func (a *ControllerAPI) removeVoter(r *Request) (kmsg.Response, error) {
 	req := r.Msg.(*kmsg.RemoveRaftVoterRequest)
-	if err := a.mayChangeVoters(r, req.ClusterID); err != nil {
+	if err := a.mayChangeVoters(r, req.ClusterID, req.VoterID, req.VoterDirectoryID); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), voterTimeout)
@@ -50,14 +55,16 @@ func (a *ControllerAPI) removeVoter(r *Request) (kmsg.Response, error) {
 // voterTimeout bounds the wait for the commit of a removal, whose request has no timeout of its own.
 const voterTimeout = 15 * time.Second
 
-func (a *ControllerAPI) mayChangeVoters(r *Request, clusterID *string) error {
+func (a *ControllerAPI) mayChangeVoters(r *Request, clusterID *string, id int32, dir metadata.UUID) error {
 	switch {
 	case !r.mayCluster(security.Alter):
 		return kerr.ClusterAuthorizationFailed
 	case clusterID != nil && *clusterID != a.clusterID:
 		return quorum.ErrInconsistentClusterID
 	case !a.host.Status().Active:
-		return quorum.ErrNotController
+		return quorum.ErrNotLeaderOrFollower
+	case id < 0 || dir == metadata.UUID{}:
+		return &controller.Error{Err: controller.ErrInvalidRequest, Message: "a voter has a node id and a directory id"}
 	}
 	return nil
 }

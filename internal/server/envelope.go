@@ -62,8 +62,8 @@ func (a *ControllerAPI) openEnvelope(r *Request, req *kmsg.EnvelopeRequest) ([]b
 		return nil, kerr.UnsupportedVersion // which ends the client's connection
 	}
 	if err != nil {
-		if protocolError(err) == kerr.NotController {
-			return nil, err // said outside, so that the broker looks for the controller and sends the request again
+		if wrong := protocolError(err); wrong == kerr.NotController || wrong == kerr.NotLeaderForPartition {
+			return nil, kerr.NotController // said outside, so that the broker looks for the controller and sends the request again
 		}
 		answer = failedResponse(message, err)
 	}

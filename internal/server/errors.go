@@ -144,7 +144,7 @@ var sentinels = []struct {
 	{quorum.ErrVoterNotFound, kerr.VoterNotFound},
 	{quorum.ErrVoterUnreachable, kerr.RequestTimedOut},
 	{quorum.ErrChangePending, kerr.RequestTimedOut},
-	{quorum.ErrLastVoter, kerr.InvalidRequest},
+	{quorum.ErrLastVoter, kerr.VoterNotFound},
 	{context.DeadlineExceeded, kerr.RequestTimedOut},
 }
 
