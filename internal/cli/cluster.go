@@ -2,13 +2,16 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -22,7 +25,7 @@ func newCluster(e *env) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newClusterDescribe(e), newClusterLogDirs(e), newClusterVoters(e), newClusterUnregister(e))
+	cmd.AddCommand(newClusterDescribe(e), newClusterQuorum(e), newClusterFeatures(e), newClusterLogDirs(e), newClusterVoters(e), newClusterUnregister(e))
 	return cmd
 }
 
@@ -55,6 +58,8 @@ type clusterView struct {
 	UnderISR      int                `json:"underReplicatedPartitions"`
 	LogDirs       []logDirView       `json:"logDirs"`
 	Features      []featureView      `json:"features"`
+	// Missing says what could not be found out, and why: the rest is shown all the same.
+	Missing []string `json:"missing"`
 }
 
 // featureView is a feature with its finalized level, 0 for none, and the levels that the node which was asked serves.
@@ -73,20 +78,33 @@ func newClusterDescribe(e *env) *cobra.Command {
 		Example: "  stele cluster describe\n  stele cluster describe --output json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, d, err := e.connect(cmd.Flags())
-			if err != nil {
-				return err
-			}
-			defer client.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), requestTimeout)
-			defer cancel()
-			view, err := describeCluster(ctx, client)
-			if err != nil {
-				return d.explain(err)
-			}
-			return e.showCluster(view)
+			return e.lookAt(cmd, func(ctx context.Context, client *kgo.Client) error {
+				view, err := describeCluster(ctx, client)
+				if err != nil {
+					return err
+				}
+				return e.showCluster(view)
+			})
 		},
 	}
+}
+
+// partPatience is how long one part of a description may take: who does not answer by then is named, and the rest is shown.
+const partPatience = 3 * time.Second
+
+// lookAt runs f, which describes something by parts, with a client that soon tries another broker when one does not answer.
+func (e *env) lookAt(cmd *cobra.Command, f func(ctx context.Context, client *kgo.Client) error) error {
+	client, d, err := e.connect(cmd.Flags(), kgo.RequestTimeoutOverhead(partPatience/2))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), 2*requestTimeout)
+	defer cancel()
+	if err := f(ctx, client); err != nil {
+		return d.explain(err)
+	}
+	return nil
 }
 
 func describeCluster(ctx context.Context, client *kgo.Client) (clusterView, error) {
@@ -108,28 +126,95 @@ func describeCluster(ctx context.Context, client *kgo.Client) (clusterView, erro
 		}
 		view.Brokers = append(view.Brokers, brokerView{b.NodeID, b.Host, b.Port, rack, b.IsFenced})
 	}
-	if err := describeQuorum(ctx, client, &view); err != nil {
-		return view, err
+	view.describeParts(ctx, client)
+	return view, nil
+}
+
+// describeParts fills in the rest, all parts at a time. Each writes fields of its own.
+func (v *clusterView) describeParts(ctx context.Context, client *kgo.Client) {
+	var parts sync.WaitGroup
+	var mu sync.Mutex
+	part := func(describe func(ctx context.Context) []error) {
+		parts.Go(func() {
+			limited, cancel := context.WithTimeout(ctx, partPatience)
+			defer cancel()
+			for _, err := range describe(limited) {
+				mu.Lock()
+				v.Missing = append(v.Missing, noAnswer(err).Error())
+				mu.Unlock()
+			}
+		})
 	}
-	if err := describeFeatures(ctx, client, &view); err != nil {
-		return view, err
-	}
-	topics, err := kadm.NewClient(client).ListTopicsWithInternal(ctx)
-	if err != nil {
-		return view, failed("list topics", err)
-	}
-	view.Topics = len(topics)
-	topics.EachPartition(func(p kadm.PartitionDetail) {
-		view.Partitions++
-		if p.Leader < 0 {
-			view.Leaderless++
+	one := func(err error) []error {
+		if err != nil {
+			return []error{err}
 		}
-		if len(p.ISR) < len(p.Replicas) {
-			view.UnderISR++
+		return nil
+	}
+	v.Missing, v.Features = []string{}, []featureView{}
+	part(func(limited context.Context) []error {
+		err := describeQuorum(limited, client, v)
+		if err != nil {
+			v.Quorum = roll(ctx, client, v.ClusterID)
 		}
+		return one(err)
 	})
-	view.LogDirs, err = volumes(ctx, client, view.Brokers)
-	return view, err
+	part(func(ctx context.Context) []error { return one(describeFeatures(ctx, client, v)) })
+	part(func(ctx context.Context) []error { return one(countTopics(ctx, client, v)) })
+	part(func(ctx context.Context) (errs []error) {
+		v.LogDirs, errs = volumesOfEach(ctx, client, v.Brokers)
+		return errs
+	})
+	parts.Wait()
+	slices.Sort(v.Missing)
+}
+
+// askOne sends a request to the first of the bootstrap servers that answers: it is any broker's to answer, and a client that
+// is free to choose may choose the one that hangs.
+func askOne(ctx context.Context, client *kgo.Client, req kmsg.Request) (kmsg.Response, error) {
+	var first error
+	for _, seed := range client.SeedBrokers() {
+		resp, err := seed.Request(ctx, req)
+		if err == nil {
+			return resp, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+// noAnswer says in plain words that time ran out.
+func noAnswer(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		what, _, _ := strings.Cut(err.Error(), ": ")
+		return fmt.Errorf("%s: no answer within %v", what, partPatience)
+	}
+	return err
+}
+
+func countTopics(ctx context.Context, client *kgo.Client, view *clusterView) error {
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = nil // all
+	answer, err := askOne(ctx, client, req)
+	if err != nil {
+		return failed("list topics", err)
+	}
+	topics := answer.(*kmsg.MetadataResponse).Topics
+	view.Topics = len(topics)
+	for _, topic := range topics {
+		view.Partitions += len(topic.Partitions)
+		for _, p := range topic.Partitions {
+			if p.Leader < 0 {
+				view.Leaderless++
+			}
+			if len(p.ISR) < len(p.Replicas) {
+				view.UnderISR++
+			}
+		}
+	}
+	return nil
 }
 
 func describeQuorum(ctx context.Context, client *kgo.Client, view *clusterView) error {
@@ -138,10 +223,11 @@ func describeQuorum(ctx context.Context, client *kgo.Client, view *clusterView) 
 	topic.Topic = "__cluster_metadata"
 	topic.Partitions = append(topic.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
 	req.Topics = append(req.Topics, topic)
-	answer, err := req.RequestWith(ctx, client)
+	resp, err := askOne(ctx, client, req)
 	if err != nil {
 		return failed("describe the quorum", err)
 	}
+	answer := resp.(*kmsg.DescribeQuorumResponse)
 	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
 		return failed("describe the quorum", err)
 	}
@@ -165,11 +251,12 @@ func describeQuorum(ctx context.Context, client *kgo.Client, view *clusterView) 
 func describeFeatures(ctx context.Context, client *kgo.Client, view *clusterView) error {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "stele", "cli"
-	answer, err := req.RequestWith(ctx, client)
-	if err == nil {
-		err = kerr.ErrorForCode(answer.ErrorCode)
-	}
+	resp, err := askOne(ctx, client, req)
 	if err != nil {
+		return failed("describe the features", err)
+	}
+	answer := resp.(*kmsg.ApiVersionsResponse)
+	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
 		return failed("describe the features", err)
 	}
 	features := map[string]featureView{}
@@ -181,7 +268,6 @@ func describeFeatures(ctx context.Context, client *kgo.Client, view *clusterView
 		one.Name, one.Level = f.Name, f.MaxVersionLevel
 		features[f.Name] = one
 	}
-	view.Features = []featureView{}
 	for _, name := range slices.Sorted(maps.Keys(features)) {
 		view.Features = append(view.Features, features[name])
 	}
@@ -203,6 +289,9 @@ func (v *clusterView) addQuorum(role string, r kmsg.DescribeQuorumResponseTopicP
 }
 
 func (e *env) showCluster(view clusterView) error {
+	for _, what := range view.Missing {
+		fmt.Fprintf(e.err, "note: %s\n", what)
+	}
 	if e.output == "json" {
 		return e.json(view)
 	}
@@ -222,21 +311,17 @@ func (e *env) showCluster(view clusterView) error {
 	if err := e.show(nil, disks(view.LogDirs)); err != nil {
 		return err
 	}
+	if err := e.showQuorum(view); err != nil {
+		return err
+	}
+	return e.show(nil, featureTable(view.Features))
+}
+
+func (e *env) showQuorum(view clusterView) error {
 	e.say("quorum epoch %s, metadata high watermark %s", orDash(int64(view.QuorumEpoch)), orDash(view.HighWatermark))
 	quorum := table{header: []string{"NODE", "ROLE", "LOG END", "LAG", "LAST FETCH"}}
 	for _, m := range view.Quorum {
 		quorum.add(m.Node, m.Role, orDash(m.LogEndOffset), orDash(m.Lag), orNone(m.LastFetch))
 	}
-	if err := e.show(nil, quorum); err != nil {
-		return err
-	}
-	features := table{header: []string{"FEATURE", "LEVEL", "SERVED"}}
-	for _, f := range view.Features {
-		served := fmt.Sprintf("%d-%d", f.Min, f.Max)
-		if f.Max == 0 {
-			served = "-"
-		}
-		features.add(f.Name, f.Level, served)
-	}
-	return e.show(nil, features)
+	return e.show(nil, quorum)
 }

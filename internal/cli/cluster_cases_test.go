@@ -324,3 +324,59 @@ func TestM029_log_directories_fail(t *testing.T) {
 		}
 	})
 }
+
+// silent accepts connections and never answers: a broker that hangs, as clients see it.
+func silent(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l.Addr().String()
+}
+
+// With one of three brokers hanging, topics and cluster are described all the same: what it alone could say is missing, and it
+// is named. Without a majority of the controllers the same holds of the quorum, and those that do not answer are named.
+func TestDescribedThoughOneHangs(t *testing.T) {
+	t.Parallel()
+	tr := newTrio(t)
+	tr.apart = true
+	tr.start(1, 2, 3)
+	tr.start(11)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := tr.try(ctx, 12, new(bytes.Buffer), "advertised.listeners=PLAINTEXT://"+silent(t)); err != nil {
+		t.Fatal(err)
+	}
+	addr := tr.nodes[11].server.Addr("PLAINTEXT").String()
+	stele := func(args ...string) result {
+		t.Helper()
+		r := runAt(addr, "", args...)
+		if r.status != 0 {
+			t.Fatalf("stele %s: status %d: %s", strings.Join(args, " "), r.status, r.err)
+		}
+		return r
+	}
+	create := kmsg.NewPtrCreateTopicsRequest()
+	one := kmsg.NewCreateTopicsRequestTopic()
+	one.Topic, one.NumPartitions, one.ReplicationFactor = "t", -1, -1
+	one.ReplicaAssignment = []kmsg.CreateTopicsRequestTopicReplicaAssignment{{Partition: 0, Replicas: []int32{11}}, {Partition: 1, Replicas: []int32{12}}}
+	create.Topics, create.TimeoutMillis = append(create.Topics, one), 20000
+	if made := ask[*kmsg.CreateTopicsResponse](t, tr.nodes[11], "PLAINTEXT", create); made.Topics[0].ErrorCode != 0 {
+		t.Fatalf("%+v", made.Topics)
+	}
+	until(t, "the topic is there", func() bool { return strings.Contains(stele("topic", "list").out, "t ") })
+	described := stele("topic", "describe", "t").out
+	if !strings.Contains(described, "its leader, broker 12, does not answer") || strings.Count(described, "does not answer") != 1 {
+		t.Errorf("topic describe:\n%s", described)
+	}
+	r := stele("cluster", "describe")
+	if !strings.Contains(r.err, "log directories of broker 12: no answer within 3s") || strings.Count(r.err, "note:") != 1 || strings.Count(r.out, "voter") != 2 || !strings.Contains(r.out, "topics 1, partitions 2") {
+		t.Errorf("cluster describe:\n%s\n%s", r.out, r.err)
+	}
+	tr.stop(1)
+	tr.stop(2)
+	if r := runAt(addr, "", "cluster", "quorum"); r.status != 1 || !strings.Contains(r.err, "describe the quorum: ") || strings.Count(r.out, "missing") != 2 || strings.Count(r.out, "answers") != 1 {
+		t.Errorf("cluster quorum without a majority: status %d\n%s\n%s", r.status, r.out, r.err)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,29 +67,40 @@ func newClusterLogDirs(e *env) *cobra.Command {
 
 // volumes are the log directories of all brokers, without their replicas; none when the caller may not see them.
 func volumes(ctx context.Context, client *kgo.Client, brokers []brokerView) ([]logDirView, error) {
-	views := []logDirView{}
-	req := kmsg.NewPtrDescribeLogDirsRequest()
-	req.Topics = []kmsg.DescribeLogDirsRequestTopic{}
-	for _, b := range brokers {
+	views, errs := volumesOfEach(ctx, client, brokers)
+	return views, errors.Join(errs...)
+}
+
+// volumesOfEach asks all brokers at a time: one that does not answer keeps back its own directories only.
+func volumesOfEach(ctx context.Context, client *kgo.Client, brokers []brokerView) ([]logDirView, []error) {
+	found, wrong := make([][]logDirView, len(brokers)), make([]error, len(brokers))
+	var asked sync.WaitGroup
+	for i, b := range brokers {
 		if b.Fenced {
 			continue
 		}
-		answer, err := client.Broker(int(b.Broker)).Request(ctx, req)
-		resp, ok := answer.(*kmsg.DescribeLogDirsResponse)
-		if err == nil && ok {
-			err = kerr.ErrorForCode(resp.ErrorCode)
-		}
-		switch {
-		case errors.Is(err, kerr.ClusterAuthorizationFailed):
-			continue
-		case err != nil:
-			return nil, failed(fmt.Sprintf("show the log directories of broker %d", b.Broker), err)
-		}
-		for _, dir := range resp.Dirs {
-			views = append(views, newLogDirView(b.Broker, &dir))
-		}
+		asked.Go(func() {
+			req := kmsg.NewPtrDescribeLogDirsRequest()
+			req.Topics = []kmsg.DescribeLogDirsRequestTopic{}
+			answer, err := client.Broker(int(b.Broker)).Request(ctx, req)
+			resp, ok := answer.(*kmsg.DescribeLogDirsResponse)
+			if err == nil && ok {
+				err = kerr.ErrorForCode(resp.ErrorCode)
+			}
+			switch {
+			case errors.Is(err, kerr.ClusterAuthorizationFailed):
+				return
+			case err != nil:
+				wrong[i] = failed(fmt.Sprintf("show the log directories of broker %d", b.Broker), err)
+				return
+			}
+			for _, dir := range resp.Dirs {
+				found[i] = append(found[i], newLogDirView(b.Broker, &dir))
+			}
+		})
 	}
-	return views, nil
+	asked.Wait()
+	return append([]logDirView{}, slices.Concat(found...)...), slices.DeleteFunc(wrong, func(err error) bool { return err == nil })
 }
 
 func describeLogDirs(ctx context.Context, client *kgo.Client) ([]logDirView, error) {

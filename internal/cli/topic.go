@@ -8,10 +8,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -198,7 +200,8 @@ func newTopicDescribe(e *env) *cobra.Command {
   stele topic describe orders --output json`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, topics []string) error {
-			return e.admin(cmd.Context(), cmd.Flags(), func(ctx context.Context, admin *kadm.Client) error {
+			return e.lookAt(cmd, func(ctx context.Context, client *kgo.Client) error {
+				admin := kadm.NewClient(client)
 				return describeEach(e, topics, e.showTopic, func(topic string) (topicView, error) { return describeTopic(ctx, admin, topic) })
 			})
 		},
@@ -219,12 +222,8 @@ func describeTopic(ctx context.Context, admin *kadm.Client, topic string) (topic
 	if err != nil {
 		return topicView{}, failed(what, err)
 	}
-	starts, err := settledOffsets(ctx, admin.ListStartOffsets, topic)
-	if withLeaders(err) != nil {
-		return topicView{}, failed(what, err)
-	}
-	ends, err := settledOffsets(ctx, admin.ListEndOffsets, topic)
-	if withLeaders(err) != nil {
+	starts, ends, err := offsetsOf(ctx, admin, topic)
+	if err != nil {
 		return topicView{}, failed(what, err)
 	}
 	view := topicView{Topic: topic, TopicID: topicIDText(detail.ID), Internal: detail.IsInternal, Configs: []configView{}}
@@ -245,8 +244,12 @@ func describeTopic(ctx context.Context, admin *kadm.Client, topic string) (topic
 			Partition: p.Partition, Leader: p.Leader, LeaderEpoch: p.LeaderEpoch,
 			Replicas: orEmpty(p.Replicas), ISR: orEmpty(p.ISR), Offline: orEmpty(p.OfflineReplicas), LogStartOffset: -1, HighWatermark: -1,
 		}
-		if p.Err != nil {
+		_, answered := ends.Lookup(topic, p.Partition)
+		switch {
+		case p.Err != nil:
 			partition.Error = p.Err.Error()
+		case p.Leader >= 0 && !answered:
+			partition.Error = fmt.Sprintf("its leader, broker %d, does not answer", p.Leader)
 		}
 		if start, ok := starts.Lookup(topic, p.Partition); ok && start.Err == nil {
 			partition.LogStartOffset = start.Offset
@@ -258,6 +261,25 @@ func describeTopic(ctx context.Context, admin *kadm.Client, topic string) (topic
 	}
 	view.Durability = durability(detail.Partitions.NumReplicas(), effective["min.insync.replicas"], effective["flush.messages"])
 	return view, nil
+}
+
+// offsetsOf are the log starts and high watermarks of a topic. Those of partitions whose leader does not answer, or that
+// have none, are left out.
+func offsetsOf(ctx context.Context, admin *kadm.Client, topic string) (starts, ends kadm.ListedOffsets, err error) {
+	limited, cancel := context.WithTimeout(ctx, partPatience)
+	defer cancel()
+	var both sync.WaitGroup
+	var ofStarts, ofEnds error
+	both.Go(func() { starts, ofStarts = settledOffsets(limited, admin.ListStartOffsets, topic) })
+	both.Go(func() { ends, ofEnds = settledOffsets(limited, admin.ListEndOffsets, topic) })
+	both.Wait()
+	for _, err := range []error{ofStarts, ofEnds} {
+		var authorization *kadm.AuthError
+		if errors.As(err, &authorization) || ctx.Err() != nil {
+			return nil, nil, err
+		}
+	}
+	return starts, ends, nil
 }
 
 // durability says what an acknowledged record (acks=all) means on a topic, in
