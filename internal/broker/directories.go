@@ -260,6 +260,9 @@ func everUsed(fsys vfs.FS, dir string) bool {
 	return err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), ".log") })
 }
 
+// Fresh are the directories that are to be formatted, sorted.
+func (p *DirectoryPlan) Fresh() []string { return slices.Sorted(slices.Values(p.fresh)) }
+
 // FormatsQuorum says whether this start formats the metadata directory.
 func (p *DirectoryPlan) FormatsQuorum() bool { return slices.Contains(p.fresh, p.MetadataDir) }
 

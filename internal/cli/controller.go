@@ -88,7 +88,7 @@ func (n *node) formatQuorum(dir string, id metadata.UUID) error {
 func (n *node) writeQuorum(dir string, id metadata.UUID, voters []quorum.Voter) error {
 	return quorum.Format(quorum.FormatOptions{
 		FS: n.fs, Dir: dir, Identity: quorum.Identity{ClusterID: n.plan.ClusterID, NodeID: n.id, DirectoryID: id},
-		Voters: voters, Bootstrap: metadata.BootstrapRecords(metadata.LevelLatest),
+		Voters: voters, Bootstrap: metadata.BootstrapRecords(n.newLevel),
 	})
 }
 
@@ -96,7 +96,7 @@ func (n *node) writeQuorum(dir string, id metadata.UUID, voters []quorum.Voter) 
 func (n *node) joinLater(why error) error {
 	dir := n.plan.MetadataDir
 	err := quorum.FormatNoVoter(quorum.FormatOptions{
-		FS: n.fs, Dir: dir, Identity: n.identity(), Bootstrap: metadata.BootstrapRecords(metadata.LevelLatest),
+		FS: n.fs, Dir: dir, Identity: n.identity(), Bootstrap: metadata.BootstrapRecords(n.newLevel),
 	})
 	if err == nil {
 		err = quorum.Formed(n.fs, dir)
@@ -182,6 +182,9 @@ func (n *node) startQuorum(ctx context.Context) error {
 		return err
 	}
 	n.host = host
+	if len(host.Status().Voters) == 0 {
+		n.readiness.NotMet(readyStarted, fmt.Sprintf("this controller has no vote, its directory being another than that of the voter %d: `stele cluster voters remove %d`, then `stele cluster voters add %s`, at a broker that runs", n.id, n.id, n.ownController()))
+	}
 	n.mesh.Attach(host)
 	host.Start()
 	var watching sync.WaitGroup

@@ -44,6 +44,7 @@ type node struct {
 	plan          *broker.DirectoryPlan
 	takeover      *takeover // nil: the directories are ours already
 	incarnation   metadata.UUID
+	newLevel      metadata.Level // metadata.version of a cluster that this node begins alone
 	server        *server.Server
 	controllerAPI *server.ControllerAPI
 	mesh          *quorum.Mesh // to the other controllers; nil without that role
@@ -79,7 +80,7 @@ func startNodeOn(ctx context.Context, c *config.Broker, logger *slog.Logger, lev
 	seams = seams.complete()
 	n := &node{
 		authorizer: authorizer, config: c, fs: seams.FS, seams: seams, logger: logger, level: level, id: int32(c.Int("node.id")),
-		incarnation: metadata.NewUUID(rand.Reader), failed: make(chan error, 1),
+		incarnation: metadata.NewUUID(rand.Reader), newLevel: metadata.LevelLatest, failed: make(chan error, 1),
 	}
 	if err := n.start(ctx); err != nil {
 		n.unwind()
@@ -240,7 +241,7 @@ func (n *node) cleanBrokerEpoch() int64 {
 
 // bound is a listener's address as clients should use it, with the port it got.
 func (n *node) bound(l config.Listener) config.Listener {
-	if l.Port == 0 {
+	if l.Port == 0 && n.server != nil {
 		if addr, ok := n.server.Addr(l.Name).(*net.TCPAddr); ok {
 			l.Port = uint16(addr.Port)
 		}

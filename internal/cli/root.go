@@ -123,7 +123,7 @@ Start a node, then use any Kafka client, or the commands below:
 	}
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
-		newServe(e), newDev(e), newTopic(e), newPartition(e), newProduce(e), newConsume(e), newGroup(e), newTxn(e), newConfig(e), newQuota(e), newCluster(e), newLog(e),
+		newServe(e), newDev(e), newTopic(e), newPartition(e), newProduce(e), newConsume(e), newGroup(e), newTxn(e), newConfig(e), newQuota(e), newCluster(e), newLog(e), newStorage(e),
 	)
 	// Made here, and not by cobra at the last moment, so that a shell that it does not know is a usage error.
 	root.SetOut(e.out)

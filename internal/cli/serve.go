@@ -49,9 +49,7 @@ Settings have Kafka's names. A setting is looked for in --set, then the environm
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&o.configFile, "config", "c", "", "properties file")
-	flags.StringArrayVarP(&o.set, "set", "s", nil, "setting name=value; may be repeated")
-	flags.StringVarP(&o.dataDir, "data-dir", "d", "./stele-data", "where data is kept, unless log.dirs says otherwise")
+	o.nodeFlags(cmd)
 	flags.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	_ = cmd.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
