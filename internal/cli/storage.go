@@ -193,7 +193,8 @@ one up when there is none.`,
 
 // formatStorage formats what is not, as a start would, and says which directories those were.
 func formatStorage(c *config.Broker, level metadata.Level, again bool) (formatted []string, cluster string, err error) {
-	n := &node{config: c, fs: vfs.OS(), logger: slog.New(slog.DiscardHandler), id: int32(c.Int("node.id")), readiness: telemetry.NewReadiness(), newLevel: level}
+	seams := Seams{}.complete()
+	n := &node{config: c, fs: seams.FS, seams: seams, logger: slog.New(slog.DiscardHandler), id: int32(c.Int("node.id")), readiness: telemetry.NewReadiness(), newLevel: level}
 	if n.plan, err = broker.PlanDirectories(n.fs, c.LogDirs(), c.MetadataDir(), n.id, c.String("cluster.id")); err != nil {
 		return nil, "", err
 	}
