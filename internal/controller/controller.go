@@ -30,6 +30,8 @@ type Options struct {
 	Static *config.Broker
 	// Rand drives placement and topic ids. It must not be nil.
 	Rand *rand.Rand
+	// KRaftVersion is the level of kraft.version, which is the quorum's and stands in no record.
+	KRaftVersion int16
 	// Supported finds a feature's range in this release; nil: metadata.SupportedFeature.
 	Supported func(name string) (metadata.Feature, bool)
 }

@@ -14,7 +14,7 @@ const (
 )
 
 // UpdateFeatures finalizes features at other levels, all or none. On failure Err speaks of the first
-// feature that cannot be changed. kraft.version is the quorum's and is refused here.
+// feature that cannot be changed. kraft.version is the quorum's: it stays as it is.
 func (c *Controller) UpdateFeatures(at At, req *kmsg.UpdateFeaturesRequest) Result {
 	o := c.begin(at)
 	var recs []metadata.Record
@@ -36,6 +36,9 @@ func (c *Controller) UpdateFeatures(at At, req *kmsg.UpdateFeaturesRequest) Resu
 		}
 		if err := o.checkFeatureUpdate(u.Feature, u.MaxVersionLevel, kind, proposed); err != nil {
 			return failed(err)
+		}
+		if u.Feature == metadata.FeatureKRaftVersion {
+			continue
 		}
 		recs = append(recs, &metadata.FeatureLevelRecord{Name: u.Feature, FeatureLevel: u.MaxVersionLevel})
 		if u.Feature == metadata.FeatureELR && u.MaxVersionLevel > 0 {
@@ -71,9 +74,6 @@ func (o *op) checkFeatureUpdate(name string, level int16, kind int8, proposed ma
 	if level < supported.Min || level > supported.Max {
 		return fail("Local controller %d only supports versions %d-%d", o.c.opt.NodeID, supported.Min, supported.Max)
 	}
-	if name == metadata.FeatureKRaftVersion {
-		return fail("It is changed with the voters.")
-	}
 	for id, b := range o.img.Brokers().All() {
 		if !b.Supports(name, level) {
 			return fail("Broker %d does not support it.", id)
@@ -87,6 +87,9 @@ func (o *op) checkFeatureUpdate(name string, level int16, kind int8, proposed ma
 		}
 	}
 	current := o.img.Feature(name)
+	if name == metadata.FeatureKRaftVersion {
+		current = o.c.opt.KRaftVersion
+	}
 	version := o.img.MetadataVersion()
 	if wanted, ok := proposed[metadata.FeatureMetadataVersion]; ok {
 		version = metadata.Level(wanted)
@@ -96,6 +99,8 @@ func (o *op) checkFeatureUpdate(name string, level int16, kind int8, proposed ma
 		return fail("Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade.")
 	case level > current && kind != featureUpgrade:
 		return fail("Can't downgrade to a newer version.")
+	case name == metadata.FeatureKRaftVersion && level != current:
+		return fail("A quorum of Stele keeps the level that it began with.")
 	case name == metadata.FeatureMetadataVersion && level < current && metadata.DowngradeLosesMetadata(metadata.Level(current), metadata.Level(level)):
 		if kind == featureUnsafeDowngrade {
 			return failWhole("Unsupported metadata.version downgrade from %d to %d. Unsafe metadata downgrade is not supported in this version.", current, level)

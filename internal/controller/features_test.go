@@ -123,3 +123,19 @@ func TestM017_transaction_version_down(t *testing.T) {
 		t.Errorf("still finalized at %d", level)
 	}
 }
+
+// kraft.version is the quorum's: its present level is accepted and writes nothing, any other is refused.
+func TestKRaftVersionStays(t *testing.T) {
+	t.Parallel()
+	k := everyFeature(newCluster(t))
+	for _, u := range []featureUpdate{{metadata.FeatureKRaftVersion, 0, 1}, {metadata.FeatureKRaftVersion, 0, 2}} {
+		if r := k.updateFeatures(2, u); r.Err != nil || len(r.Records) > 0 {
+			t.Errorf("%v: %v, %s", u, r.Err, kinds(r.Records))
+		}
+	}
+	for _, u := range []featureUpdate{{metadata.FeatureKRaftVersion, 1, 1}, {metadata.FeatureKRaftVersion, 1, 2}, {metadata.FeatureKRaftVersion, 2, 1}} {
+		if r := k.updateFeatures(2, u); !errors.Is(r.Err, ErrInvalidUpdateVersion) {
+			t.Errorf("%v: %v", u, r.Err)
+		}
+	}
+}

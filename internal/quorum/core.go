@@ -99,6 +99,7 @@ func newCore(o Options, store *storage, dir string) (*Core, error) {
 			c.kraftVersion = version.KRaftVersion
 		}
 	}
+	o.Controller.KRaftVersion = c.kraftVersion
 	level, err := readBootstrap(o.FS, o.Dir)
 	if err != nil {
 		return nil, err
