@@ -159,6 +159,19 @@ func TestM056_voters(t *testing.T) {
 			t.Errorf("%s, at a controller that does not lead: code %d", c.what, got)
 		}
 	}
+	// M-057: an Envelope to a controller that is not active is 41 outside, so that the broker looks for the one that is.
+	id := "test"
+	envelope := kmsg.NewPtrEnvelopeRequest()
+	wrapped := kmsg.NewPtrCreateTopicsRequest()
+	wrapped.Version = 7
+	envelope.RequestData = wrapped.AppendTo(wire.AppendRequestHeader(nil, wrapped.Key(), 7, 1, &id, true))
+	envelope.RequestPrincipal = []byte{0, 0, 5, 'U', 's', 'e', 'r', 2, 'a', 0, 0}
+	envelope.ClientHostAddress = []byte{127, 0, 0, 1}
+	for node, code := range map[int]int16{leader: 0, follower: 41} {
+		if got := ask[*kmsg.EnvelopeResponse](t, tr.nodes[node], "CONTROLLER", envelope); got.ErrorCode != code || (got.ResponseData == nil) != (code != 0) {
+			t.Errorf("envelope to controller %d: %+v, want %d", node, got, code)
+		}
+	}
 	if p := describe().Topics[0].Partitions[0]; len(p.CurrentVoters) != 3 {
 		t.Errorf("refused requests have changed the voters: %+v", p.CurrentVoters)
 	}

@@ -161,3 +161,81 @@ func (tc *testCluster) current() (id int32, h *Host) {
 	}
 	return id, h
 }
+
+// M-053 with three controllers: brokers get blocks of producer ids while the active controller is killed again and again, with
+// what it had not synced; no id is in two blocks, each block is a thousand, and the numbers only rise.
+func TestM053_producer_ids_over_failovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tc := newTestCluster(t, Config{})
+		defer tc.close()
+		_, active := tc.leader()
+		epoch, err := active.Do(t.Context(), func(c *controller.Controller, now time.Time, next int64) (controller.Result, error) {
+			return controller.Result{Records: []metadata.Record{&metadata.RegisterBrokerRecord{BrokerID: 9, IncarnationID: metadata.UUID{1}, BrokerEpoch: next, LogDirs: []metadata.UUID{{9}}}}, Reply: next}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		allocate := func(h *Host) (controller.AllocateProducerIDsReply, error) {
+			reply, err := h.Do(t.Context(), func(c *controller.Controller, now time.Time, next int64) (controller.Result, error) {
+				req := kmsg.NewPtrAllocateProducerIDsRequest()
+				req.BrokerID, req.BrokerEpoch = 9, epoch.(int64)
+				return c.AllocateProducerIDs(controller.At{Now: now, Next: next}, req), nil
+			})
+			if err != nil {
+				return controller.AllocateProducerIDsReply{}, err
+			}
+			return reply.(controller.AllocateProducerIDsReply), nil
+		}
+		const rounds, clients = 5, 8
+		blocks := make(chan controller.AllocateProducerIDsReply, 10000)
+		failed := make(chan error, 10000)
+		for round := range rounds {
+			id, h := tc.leader()
+			done := make(chan struct{})
+			for range clients {
+				go func() {
+					defer func() { done <- struct{}{} }()
+					for {
+						block, err := allocate(h)
+						if err != nil {
+							failed <- err
+							return
+						}
+						blocks <- block
+						<-time.After(time.Millisecond)
+					}
+				}()
+			}
+			<-time.After(time.Duration(3+round)*time.Millisecond - time.Microsecond)
+			tc.kill(id)
+			for range clients {
+				<-done
+			}
+			tc.leader(id)
+			tc.start(id)
+		}
+		tc.agree()
+		close(blocks)
+		close(failed)
+		for err := range failed {
+			if !errors.Is(err, ErrNotController) {
+				t.Errorf("answered %v", err)
+			}
+		}
+		seen, n := map[int64]bool{}, 0
+		highest := int64(-1)
+		for block := range blocks {
+			n++
+			if block.Length != controller.ProducerIDBlock || block.Start%controller.ProducerIDBlock != 0 || seen[block.Start] {
+				t.Errorf("block %+v, given before: %v", block, seen[block.Start])
+			}
+			seen[block.Start] = true
+			highest = max(highest, block.Start)
+		}
+		_, active = tc.leader()
+		if next := active.Committed().NextProducerID(); n == 0 || next < highest+controller.ProducerIDBlock {
+			t.Errorf("%d blocks up to %d were given, the next begins at %d", n, highest, next)
+		}
+		t.Logf("%d blocks of %d in %d reigns", n, controller.ProducerIDBlock, rounds)
+	})
+}
