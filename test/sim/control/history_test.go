@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -158,4 +159,34 @@ func (h *history) linearizable() error {
 		}
 	}
 	return nil
+}
+
+func TestHistoryThatIsNotLinearizableIsFound(t *testing.T) {
+	// A read that begins after a creation was answered sees the topic; one that overlaps it may or may not; a change that
+	// nobody answered, and that was not committed, is never seen.
+	id := metadata.UUID{1: 1}
+	create := porcupine.Operation{Input: &input{kind: opCreate, number: 3, id: id}, Call: 0, Output: output{}, Return: 10}
+	read := func(call, end int64, seen register) porcupine.Operation {
+		return porcupine.Operation{ClientId: 1, Input: &input{kind: opRead}, Call: call, Output: output{state: seen}, Return: end}
+	}
+	there := register{exists: true, id: id, number: 3}
+	for _, c := range []struct {
+		name string
+		ops  []porcupine.Operation
+		ok   bool
+	}{
+		{"seen", []porcupine.Operation{create, read(11, 12, there)}, true},
+		{"overlapping", []porcupine.Operation{create, read(5, 12, register{}), read(6, 7, register{})}, true},
+		{"not seen", []porcupine.Operation{create, read(11, 12, register{})}, false},
+		{"seen and then not", []porcupine.Operation{create, read(1, 2, there), read(3, 4, register{})}, false},
+		{"another topic", []porcupine.Operation{create, read(11, 12, register{exists: true, id: metadata.UUID{1: 2}, number: 3})}, false},
+		{"a value of nobody's", []porcupine.Operation{create, read(11, 12, register{exists: true, id: id, number: 3, value: "7"})}, false},
+		{"refused without reason", []porcupine.Operation{create, {Input: &input{kind: opDelete}, Call: 11, Output: output{fault: controller.ErrUnknownTopicOrPartition}, Return: 12}}, false},
+	} {
+		w := &world{loop: newLoop(1), begun: metadata.EmptyImage()}
+		h := &history{w: w, ops: map[string][]porcupine.Operation{"topic-0": c.ops}}
+		if err := h.linearizable(); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
 }
