@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -260,4 +261,40 @@ func TestFaultRules(t *testing.T) {
 		}
 	}()
 	_ = file.Truncate(0)
+}
+
+// A loss of power spares the first so many changes of a directory, or, on a file system that keeps them in no order, any of them.
+func TestMemCrashKeepsOrderOrNot(t *testing.T) {
+	t.Parallel()
+	m := NewMem()
+	for _, name := range []string{"/d/a", "/d/b"} {
+		if err := errors.Join(m.MkdirAll("/d", 0o755), WriteFileAtomic(m, name, []byte("x"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(m.SyncDir("/"), m.SyncDir("/d"), m.Rename("/d/a", "/d/a2"), m.Rename("/d/b", "/d/b2")); err != nil {
+		t.Fatal(err)
+	}
+	for loss, want := range map[Loss]string{LoseNothing: "[a2 b2]", LoseUnsynced: "[a b]", LoseSome: "[a b] [a2 b2] [a2 b]", LoseAny: "[a b] [a b2] [a2 b] [a2 b2]"} {
+		seen := map[string]bool{}
+		for seed := range uint64(60) {
+			var names []string
+			entries, err := m.CrashClone(loss, seed).ReadDir("/d")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range entries {
+				names = append(names, e.Name())
+			}
+			seen[fmt.Sprint(names)] = true
+		}
+		for image := range seen {
+			if !strings.Contains(want, image) {
+				t.Errorf("loss %d: %s", loss, image)
+			}
+		}
+		if len(seen) != strings.Count(want, "[") {
+			t.Errorf("loss %d: only %v", loss, seen)
+		}
+	}
 }

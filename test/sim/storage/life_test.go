@@ -320,8 +320,8 @@ func (k *life) reopen(faults bool) error {
 		}
 		return k.boot(vfs.LoseNothing, faults)
 	}
-	loss := []vfs.Loss{vfs.LoseNothing, vfs.LoseUnsynced, vfs.LoseSome}[k.rng.IntN(3)]
-	k.counts.add([]string{"kill", "power loss", "power loss, torn"}[loss])
+	loss := []vfs.Loss{vfs.LoseNothing, vfs.LoseUnsynced, vfs.LoseSome, vfs.LoseAny}[k.rng.IntN(4)]
+	k.counts.add([]string{"kill", "power loss", "power loss, torn", "power loss, torn, names in no order"}[loss])
 	k.lose(loss, k.rng.Uint64())
 	return k.boot(loss, faults)
 }
