@@ -26,9 +26,7 @@ var rows = []string{
 	"cut: the leader's epoch is ours, least of both ends",
 	"cut: the leader's epoch is not ours, asked again",
 	"cut: nothing but an empty reign",
-	"range: the leader ends earlier, cut",
 	"range: the leader begins later, started over",
-	"range: in range after all",
 	"elect: a member leaves, ISR at or above min",
 	"elect: ISR falls under min, the member becomes eligible",
 	"elect: the last member leaves, no leader, last known noted",
@@ -39,7 +37,6 @@ var rows = []string{
 	"elect: the last known leader, recovering",
 	"elect: unclean by configuration",
 	"elect: another in-sync replica",
-	"elect: the same leader again",
 }
 
 type coverage struct{ counts []atomic.Int64 }
@@ -76,13 +73,8 @@ func (c *coverage) followed(e replica.FollowEvent) {
 	case e.Step == replica.FollowIgnore:
 	case errors.Is(err, replica.ErrOffsetOutOfRange):
 		c.hit("follow: offset out of range (1)")
-		switch {
-		case e.Step == replica.FollowBackoff && e.Err != nil && strings.Contains(e.Err.Error(), "out of a range that holds it"):
-			c.hit("range: in range after all")
-		case e.Step == replica.FollowAppend && e.Partition.Positions().LogStart > 0 && e.Partition.Positions().End == e.Partition.Positions().LogStart:
+		if e.Step == replica.FollowAppend && e.Partition.Positions().LogStart > 0 {
 			c.hit("range: the leader begins later, started over")
-		case e.Step == replica.FollowAppend:
-			c.hit("range: the leader ends earlier, cut")
 		}
 	case errors.Is(err, replica.ErrOffsetMovedToTieredStorage):
 		c.hit("follow: moved to tiered storage (109)")
@@ -128,8 +120,6 @@ func (c *coverage) decided(was, is *partitionState, leaderSet bool, _ map[int32]
 		return
 	}
 	switch {
-	case slices.Contains(was.isr, is.leader) && was.leader == is.leader:
-		c.hit("elect: the same leader again")
 	case slices.Contains(was.isr, is.leader):
 		c.hit("elect: another in-sync replica")
 	case slices.Contains(was.elr, is.leader):

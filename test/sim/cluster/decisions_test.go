@@ -165,6 +165,9 @@ func (d *decisions) take(offset int64, rec metadata.Record) error {
 		return d.change(t.partitions[r.PartitionID], r)
 	case *metadata.ClearELRRecord:
 		for _, t := range d.topics {
+			if r.TopicName != "" && t.name != r.TopicName {
+				continue
+			}
 			for _, p := range t.partitions {
 				p.elr, p.lastKnown = nil, nil
 			}

@@ -248,7 +248,7 @@ func (b *badLeader) Fetch(ctx context.Context, asked []replica.FollowQuery) ([]r
 	if rotten := int(b.l.rotten.Load()); rotten > 0 {
 		for i := range answers {
 			if b.rng.IntN(1000) < rotten {
-				b.spoil(&answers[i])
+				b.spoil(&answers[i], asked)
 			}
 		}
 	}
@@ -256,11 +256,18 @@ func (b *badLeader) Fetch(ctx context.Context, asked []replica.FollowQuery) ([]r
 }
 
 // spoil makes something wrong with an answer that a follower must bear without harm.
-func (b *badLeader) spoil(a *replica.Followed) {
+func (b *badLeader) spoil(a *replica.Followed, asked []replica.FollowQuery) {
 	if a.Err != nil || a.Diverging {
 		return
 	}
-	switch b.rng.IntN(6) {
+	switch b.rng.IntN(7) {
+	case 6: // as a leader sends whose reign has just begun anew
+		for _, q := range asked {
+			if q.TopicID == a.TopicID && q.Partition == a.Partition && len(a.Records) > batchHeader {
+				a.Records = append([]byte(nil), a.Records...)
+				binary.BigEndian.PutUint32(a.Records[12:], uint32(q.CurrentLeaderEpoch)+1)
+			}
+		}
 	case 0, 1, 2:
 		if len(a.Records) > batchHeader {
 			// Only bytes that the checksum covers: base offset and epoch are the leader's word alone.

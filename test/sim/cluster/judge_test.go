@@ -162,9 +162,7 @@ func (j *judge) read(l *life, p *partitionState, one *replica.Partition, whole b
 	if !(pos.LogStart <= pos.HighWatermark && pos.LastStable <= pos.HighWatermark && pos.HighWatermark <= pos.End) {
 		return nil, pos, fmt.Errorf("P2: %+v", pos)
 	}
-	if pos.LogStart < m.start && pos.End >= m.start && len(m.entries) > 0 {
-		return nil, pos, fmt.Errorf("the log start has moved back from %d to %d, end offset %d", m.start, pos.LogStart, pos.End)
-	}
+	start := m.start
 	m.start = pos.LogStart
 	if whole {
 		m.entries = m.entries[:0]
@@ -183,6 +181,9 @@ func (j *judge) read(l *life, p *partitionState, one *replica.Partition, whole b
 	}
 	if len(m.entries) < had {
 		j.truncations++
+	}
+	if len(m.entries) > 0 && pos.LogStart < start {
+		return nil, pos, fmt.Errorf("the log start has moved back from %d to %d, and offset %d was not cut", start, pos.LogStart, m.end()-1)
 	}
 	if cut := slices.IndexFunc(m.entries, func(e entry) bool { return e.offset >= pos.LogStart }); cut > 0 {
 		m.entries = append(m.entries[:0], m.entries[cut:]...)

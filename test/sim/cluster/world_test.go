@@ -39,8 +39,8 @@ type world struct {
 	ordered   map[uint64]bool // the idempotent producers
 	abandoned map[uint64]bool // records that their producers gave up
 
-	ops, acked, shown, committed, checkedCommits, unplaced, restartedProducers, shownTruncations, endedByItself atomic.Int64
-	crashes, faults                                                                                             int
+	ops, acked, shown, committed, checkedCommits, unplaced, restartedProducers, shownTruncations, endedByItself, joins atomic.Int64
+	crashes, faults                                                                                                    int
 }
 
 // topicKind is one topic of the simulation.
@@ -277,6 +277,7 @@ func (w *world) run() {
 		w.enableEligible()
 	}
 	w.startClients()
+	w.startAdmin()
 	end := time.Now().Add(faultTime)
 	for time.Now().Before(end) && w.failure() == nil {
 		time.Sleep(time.Duration(200+w.rng.IntN(2500)) * time.Millisecond)
@@ -395,6 +396,17 @@ func (w *world) startClients() {
 	for i, k := range []int{0, 1, 2, 3} {
 		c := &consumer{client: client(), kind: w.kinds[k], group: fmt.Sprintf("group-%d", i), pace: 500 * time.Millisecond}
 		w.running.Go(func() { c.run(w.load) })
+	}
+}
+
+// startAdmin begins what operators and groups do.
+func (w *world) startAdmin() {
+	a := &admin{client: w.newClient("admin", 50)}
+	w.running.Go(func() { a.run(w.load) })
+	book := &ledger{state: map[int32]*committed{}}
+	for n := range uint64(2) {
+		m := &member{ledger: book, consumer: &consumer{client: w.newClient(fmt.Sprintf("member-%d", n), 60+n), kind: w.kinds[0], group: "members", pace: 900 * time.Millisecond}}
+		w.running.Go(func() { m.run(w.load) })
 	}
 }
 
