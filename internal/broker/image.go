@@ -81,7 +81,7 @@ func (b *imageBuilder) begin(highWatermark int64) error {
 	if b.image.MetadataVersion() == 0 {
 		return nil
 	}
-	if !b.registered(b.image) {
+	if !b.registered(b.image) && !mutantAppliesUnregistered {
 		b.followed.Store(b.image)
 		return nil
 	}

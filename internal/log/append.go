@@ -525,7 +525,11 @@ func (l *Log) writeRun(data []byte, batches []batchInfo) (err error) {
 		st.add(seg.base, &batches[i], &meta.sinceIndexEntry, interval)
 	}
 	written = true
-	if _, err := seg.file.WriteAt(data, pos); err != nil {
+	if n, err := seg.file.WriteAt(data, pos); err != nil {
+		if mutantReusesOffset && n == len(data) {
+			l.active, l.activeMeta = st, meta
+			return l.refused("append", err)
+		}
 		return l.takeBack(seg, pos, err)
 	}
 	vfs.Failpoint("log-append-written")

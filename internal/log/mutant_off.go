@@ -7,6 +7,10 @@ package log
 const (
 	mutantCutsUnderReaders = false
 	mutantLazyLargest      = false
+	mutantEpochsNotCut     = false
+	mutantReusesOffset     = false
+	mutantLogStartBack     = false
+	mutantProducersNotCut  = false
 )
 
 func (v *View) fillLargest(_ *segment, st *segmentState) timestampOffset { return st.largest }

@@ -11,6 +11,10 @@ import (
 var (
 	mutantCutsUnderReaders = os.Getenv("STELE_MUTANT") == "log-cuts-under-readers"
 	mutantLazyLargest      = os.Getenv("STELE_MUTANT") == "log-lazy-largest"
+	mutantEpochsNotCut     = os.Getenv("STELE_MUTANT") == "log-epochs-not-cut"
+	mutantReusesOffset     = os.Getenv("STELE_MUTANT") == "log-reuses-offset"
+	mutantLogStartBack     = os.Getenv("STELE_MUTANT") == "log-start-back"
+	mutantProducersNotCut  = os.Getenv("STELE_MUTANT") == "log-producers-not-cut"
 )
 
 // lazily holds the largest timestamp of segments that have one so far: with mutantLazyLargest a reader whose view was

@@ -21,7 +21,7 @@ func (l *Log) AdvanceLogStart(offset int64, reason string) error {
 	if offset > l.hw {
 		return &OffsetOutOfRangeError{Requested: offset, LogStart: l.logStart, EndOffset: l.hw}
 	}
-	if offset > l.logStart {
+	if offset > l.logStart || mutantLogStartBack && offset >= l.list.segs[0].base && offset < l.logStart {
 		l.moveLogStart(offset, reason)
 		l.positionsUnsaved = true
 	}

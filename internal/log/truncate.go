@@ -180,7 +180,9 @@ func (l *Log) installTail(kept []*segment, tail *segment, st segmentState, first
 		l.logStart, l.positionsUnsaved = l.leo, true
 	}
 	l.hw = min(l.hw, l.leo)
-	l.epochs, l.epochsStale = l.epochs.TruncateFromEnd(l.leo), true
+	if !mutantEpochsNotCut {
+		l.epochs, l.epochsStale = l.epochs.TruncateFromEnd(l.leo), true
+	}
 	l.publish()
 }
 
@@ -222,8 +224,10 @@ func (l *Log) afterCut() error {
 		}
 		l.dirSynced = l.dirChanges
 	}
-	if err := l.restoreProducers(l.leo); err != nil {
-		return err
+	if !mutantProducersNotCut {
+		if err := l.restoreProducers(l.leo); err != nil {
+			return err
+		}
 	}
 	l.producers.replicated(l.hw)
 	if l.recoveryPoint.Load() > l.leo {

@@ -25,6 +25,8 @@ func (r *Role) CheckEpoch(requested int32, given bool) error {
 	switch {
 	case !given || requested == r.LeaderEpoch:
 		return nil
+	case requested < r.LeaderEpoch && mutantFencedAccepted:
+		return nil
 	case requested < r.LeaderEpoch:
 		return &FencedLeaderEpochError{Topic: r.Topic, Partition: r.Partition, Requested: requested, Current: r.Current()}
 	default:
@@ -64,7 +66,7 @@ func (q *FetchQuery) isReplica() bool { return q.ReplicaID >= 0 || q.ReplicaID =
 // Bound is the exclusive bound of what the fetcher may read: the log end for a replica, else by isolation.
 func (q *FetchQuery) Bound(pos Positions) int64 {
 	switch {
-	case q.isReplica():
+	case q.isReplica() || mutantReadsAboveWatermark:
 		return pos.End
 	case q.Isolation == ReadCommitted:
 		return pos.LastStable
@@ -112,7 +114,7 @@ func (r *Role) CheckFetchOffset(q FetchQuery, pos Positions, epochs epoch.Cache)
 		if found < 0 || end < 0 || q.FetchOffset < pos.LogStart {
 			return FetchDecision{}, r.outOfRange(q, pos, epochs)
 		}
-		if found < q.LastFetchedEpoch || end < q.FetchOffset {
+		if found < q.LastFetchedEpoch || end < q.FetchOffset && !mutantSkipsDivergence {
 			return FetchDecision{Diverging: true, DivergingEpoch: OffsetAndEpoch{Offset: end, Epoch: found}}, nil
 		}
 	}

@@ -50,11 +50,16 @@ func newFetchers(m *Manager) *fetchers {
 func (f *fetchers) follow(p *Partition, role *Role) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.forgetLocked(p)
+	if !mutantTwoFetchers {
+		f.forgetLocked(p)
+	}
 	if f.ended || role.Leader < 0 || f.m.o.Leader == nil {
 		return
 	}
 	key := fetcherKey{role.Leader, fetcherIndex(p, f.m.o.Fetchers)}
+	if mutantTwoFetchers {
+		key.index = uint32(role.LeaderEpoch)
+	}
 	one := f.all[key]
 	if one == nil {
 		one = &fetcher{m: f.m, key: key, parts: map[*Partition]*following{}, wake: make(chan struct{}, 1)}

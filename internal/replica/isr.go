@@ -108,7 +108,7 @@ func (s *State) maximalISRSize() int {
 // fetching as the incarnation that is registered.
 func (s *State) eligible(p *Progress, brokers BrokerLookup) bool {
 	b, ok := brokers(p.ID)
-	return ok && !b.Fenced && !b.ShuttingDown && (p.BrokerEpoch == -1 || p.BrokerEpoch == b.Epoch)
+	return ok && !b.Fenced && !b.ShuttingDown && (p.BrokerEpoch == -1 || p.BrokerEpoch == b.Epoch || mutantStaleBrokerEpoch)
 }
 
 // ProposeExpand puts a follower that has caught up into the ISR: its log end has reached the high watermark
@@ -118,7 +118,7 @@ func (s *State) ProposeExpand(id int32, hw int64, brokers BrokerLookup) (change 
 		return AlterPartition{}, false
 	}
 	p := s.follower(id)
-	if p == nil || p.End < hw || p.End < s.role.EpochStart || !s.eligible(p, brokers) {
+	if p == nil || p.End < hw || p.End < s.role.EpochStart && !mutantJoinsEarly || !s.eligible(p, brokers) {
 		return AlterPartition{}, false
 	}
 	change = s.change(append(slices.Clone(s.role.ISR), id), brokers)
@@ -160,7 +160,7 @@ func (s *State) change(isr []int32, brokers BrokerLookup) AlterPartition {
 		if p := s.follower(id); p != nil {
 			m.BrokerEpoch = p.BrokerEpoch
 		}
-		if m.BrokerEpoch == -1 {
+		if m.BrokerEpoch == -1 || mutantStaleBrokerEpoch {
 			if b, ok := brokers(id); ok {
 				m.BrokerEpoch = b.Epoch
 			}

@@ -235,7 +235,7 @@ func (s *State) BecomeFollower(p LeaderAndISR, pos Positions, latest int32, know
 		return FollowerStart{}, false
 	}
 	start.Restart = p.LeaderEpoch > s.role.LeaderEpoch || s.role.Kind != RoleFollower
-	if known {
+	if known && !mutantTruncatesToWatermark {
 		start.FetchOffset, start.LastFetchedEpoch = pos.End, latest
 	} else {
 		start.FetchOffset, start.LastFetchedEpoch, start.Truncate = pos.HighWatermark, NoEpoch, start.Restart
@@ -277,7 +277,7 @@ func (s *State) UpdateFollower(f FollowerFetch, brokers BrokerLookup) error {
 	if p == nil {
 		return s.role.notLeader()
 	}
-	if f.BrokerEpoch != -1 {
+	if f.BrokerEpoch != -1 && !mutantStaleBrokerEpoch {
 		if b, ok := brokers(f.ReplicaID); ok && b.Epoch > f.BrokerEpoch {
 			return s.role.notLeader()
 		}

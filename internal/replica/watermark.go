@@ -15,6 +15,9 @@ func (s *State) NextHighWatermark(hw, end int64, now time.Time, lag time.Duratio
 	next = end
 	for i := range s.followers {
 		f := &s.followers[i]
+		if mutantWatermarkEarly && f.End == NoOffset {
+			continue
+		}
 		if f.End < next && (s.inMaximalISR(f.ID) || f.caughtUp(end, now, lag) && s.eligible(f, brokers)) {
 			next = f.End
 		}
@@ -40,7 +43,7 @@ func FollowerHighWatermark(leaderHW int64, pos Positions) int64 {
 // FollowerLogStart is the log start a follower takes from its leader's answer, after its high watermark. ok is
 // false when it stays: the leader's is not higher, or lies above this replica's high watermark.
 func FollowerLogStart(leaderLogStart int64, pos Positions) (next int64, ok bool) {
-	if leaderLogStart <= pos.LogStart || leaderLogStart > pos.HighWatermark {
+	if leaderLogStart <= pos.LogStart && !mutantLogStartBack || leaderLogStart == pos.LogStart || leaderLogStart < 0 || leaderLogStart > pos.HighWatermark {
 		return pos.LogStart, false
 	}
 	return leaderLogStart, true
@@ -75,7 +78,7 @@ func (s *State) CheckAppendAll() error {
 // watermark hw. err is ErrNotEnoughReplicasAfterAppend when it was replicated but the in-sync set has become too
 // small to promise anything.
 func (s *State) AckedAll(required, hw int64) (done bool, err error) {
-	if hw < required {
+	if hw < required && !(mutantAcksEarly && s.pending != nil && !s.pending.expand) {
 		return false, nil
 	}
 	if s.maximalISRSize() < s.EffectiveMinISR() {

@@ -33,6 +33,20 @@ quorum-answers-unasked      ./test/sim/control
 quorum-answers-uncommitted  ./test/sim/control
 controller-stale-epoch      ./test/sim/control ./internal/controller
 controller-keeps-uncommitted ./test/sim/control
+replica-watermark-early         ./test/sim/cluster
+replica-truncates-to-watermark  ./test/sim/cluster
+log-epochs-not-cut              ./test/sim/cluster
+replica-fenced-accepted         ./test/sim/cluster
+replica-stale-broker-epoch      ./test/sim/cluster
+replica-reads-above-watermark   ./test/sim/cluster
+log-reuses-offset               ./test/sim/cluster
+replica-two-fetchers            ./test/sim/cluster
+log-start-back                  ./test/sim/cluster
+replica-acks-early              ./test/sim/cluster
+replica-skips-divergence        ./test/sim/cluster
+replica-joins-early             ./test/sim/cluster
+log-producers-not-cut           ./test/sim/cluster
+broker-applies-unregistered     ./test/sim/cluster
 '
 
 if [ $# -eq 0 ] && [ -n "${TURN:-}" ]; then
@@ -54,6 +68,11 @@ run() {
 	# What rapid finds here is meant to be found: it leaves no file of it behind.
 	quiet=
 	grep -qs 'pgregory.net/rapid' "$2"/*_test.go && quiet=-rapid.nofailfile
+	# The cluster simulator goes on to other seeds until one has caught the mutant.
+	[ "$2" = ./test/sim/cluster ] && [ -n "$1" ] && {
+		STELE_MUTANT=$1 SEEDS=200 go test -tags mutants -count=1 -timeout 1h "$2" >"$log" 2>&1
+		return
+	}
 	STELE_MUTANT=$1 go test -tags mutants -count=1 -timeout 2m "$2" $quiet >"$log" 2>&1
 }
 log=$(mktemp)

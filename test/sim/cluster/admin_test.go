@@ -77,17 +77,18 @@ func (a *admin) elect(ctx context.Context, k *topicKind, kind int8) {
 	}
 }
 
-// deleteRecords takes the records of the volatile topic away, some or all that consumers may see.
+// deleteRecords takes away what consumers may see of a partition whose records are not for ever.
 func (a *admin) deleteRecords(ctx context.Context) {
-	k := a.w.kinds[3]
-	_, to, err := a.leader(ctx, k.name, 0)
+	k := a.w.kinds[1+2*a.rng.IntN(2)]
+	partition := a.rng.IntN(k.partitions)
+	_, to, err := a.leader(ctx, k.name, partition)
 	if err != nil {
 		return
 	}
 	req := kmsg.NewPtrDeleteRecordsRequest()
 	req.TimeoutMillis = 3000
 	p := kmsg.NewDeleteRecordsRequestTopicPartition()
-	p.Offset = -1
+	p.Partition, p.Offset = int32(partition), -1
 	t := kmsg.NewDeleteRecordsRequestTopic()
 	t.Topic, t.Partitions = k.name, append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)

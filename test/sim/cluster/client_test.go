@@ -353,6 +353,9 @@ func (c *consumer) fetch(ctx context.Context, partition int) {
 			if rec.offset != at.offset && at.offset >= one.LogStartOffset {
 				return fmt.Errorf("offset %d was given, %d is due, log start %d", rec.offset, at.offset, one.LogStartOffset)
 			}
+			if b.epoch > from.epoch {
+				return fmt.Errorf("offset %d has epoch %d, and epoch %d was asked for: a fenced epoch was answered", rec.offset, b.epoch, from.epoch)
+			}
 			if b.epoch < at.epoch {
 				return fmt.Errorf("P1: offset %d has epoch %d, the one before %d", rec.offset, b.epoch, at.epoch)
 			}

@@ -1,9 +1,13 @@
 package cluster
 
 import (
+	"slices"
 	"syscall"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stelelog/stele/internal/metadata"
 	"github.com/stelelog/stele/internal/vfs"
 )
 
@@ -83,6 +87,10 @@ func (w *world) crash(h *host, l *life) {
 			continue
 		}
 		pause := w.upTo(10 * time.Second)
+		if was := one.now(); loss != vfs.LoseNothing && was != nil && was.ready.Load() && w.rng.IntN(2) == 0 {
+			epoch := was.node.Load().BrokerEpoch()
+			w.running.Go(func() { w.ghost(one, was, epoch) })
+		}
 		if one.crash(one.now(), loss, off, pause) {
 			w.lines.say("crash node %d, loss %d, machine off %v, pause %s", one.id, loss, off, pause)
 			w.crashes++
@@ -147,3 +155,69 @@ func (w *world) breakDisk(h *host, l *life) {
 }
 
 func (w *world) pauseOf(id int) time.Duration { return time.Duration(id) * time.Second }
+
+// ghost has the last fetches of a process that is dead arrive when another one runs in its place, with an older log: they
+// must count for nothing (KIP-903).
+func (w *world) ghost(h *host, was *life, epoch int64) {
+	c := w.newClient("ghost", uint64(was.number)<<8|uint64(h.id))
+	defer c.close()
+	var l *life
+	for l = h.now(); l == nil || l == was || !l.ready.Load(); l = h.now() {
+		select {
+		case <-w.quiet:
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	l.lagging.Store(int64(4 * time.Second))
+	w.after(5*time.Second, func() { l.lagging.Store(0) })
+	for range 3 {
+		for _, q := range w.ledByOthers(h) {
+			req := kmsg.NewPtrFetchRequest()
+			req.ReplicaID, req.ReplicaState.ID, req.ReplicaState.Epoch = int32(h.id), int32(h.id), epoch
+			req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.SessionEpoch = 10, 0, 1<<16, -1
+			t := kmsg.NewFetchRequestTopic()
+			t.Topic, t.TopicID, t.Partitions = q.topic, q.id, append(t.Partitions, q.partition)
+			req.Topics = append(req.Topics, t)
+			if resp, err := c.ask(w.load, q.leader, 2*time.Second, req); err == nil {
+				if r := resp.(*kmsg.FetchResponse); len(r.Topics) == 1 && len(r.Topics[0].Partitions) == 1 && r.Topics[0].Partitions[0].ErrorCode == 0 {
+					w.ghostsServed.Add(1)
+				}
+			}
+		}
+		time.Sleep(300 * time.Millisecond)
+	}
+}
+
+type ghostFetch struct {
+	topic     string
+	id        metadata.UUID
+	leader    int
+	partition kmsg.FetchRequestTopicPartition
+}
+
+// ledByOthers is what a follower on h that lacks nothing would ask.
+func (w *world) ledByOthers(h *host) (out []ghostFetch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range w.decided.topics {
+		for _, p := range t.partitions {
+			if t.deleted || p.leader < 1 || int(p.leader) == h.id || !slices.Contains(p.replicas, int32(h.id)) {
+				continue
+			}
+			n := w.hosts[p.leader-1].node()
+			if n == nil || n.Replicas() == nil {
+				continue
+			}
+			one, err := n.Replicas().PartitionByID(t.id, p.id)
+			if err != nil {
+				continue
+			}
+			q := ghostFetch{topic: t.name, id: t.id, leader: int(p.leader), partition: kmsg.NewFetchRequestTopicPartition()}
+			q.partition.Partition, q.partition.CurrentLeaderEpoch, q.partition.LastFetchedEpoch = p.id, p.leaderEpoch, p.leaderEpoch
+			q.partition.FetchOffset, q.partition.LogStartOffset, q.partition.PartitionMaxBytes = one.Positions().End, one.Positions().LogStart, 1<<16
+			out = append(out, q)
+		}
+	}
+	return out
+}

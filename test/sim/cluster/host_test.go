@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stelelog/stele/internal/cli"
 	"github.com/stelelog/stele/internal/config"
+	"github.com/stelelog/stele/internal/log"
 	"github.com/stelelog/stele/internal/replica"
 	"github.com/stelelog/stele/internal/vfs"
 )
@@ -46,9 +48,10 @@ type life struct {
 	// stopping is closed when a stop that somebody asked for is over; nil while nobody has. h.mu guards it.
 	stopping chan struct{}
 
-	broken  atomic.Pointer[brokenDisk]
-	lagging atomic.Int64 // nanoseconds that its fetchers hold each answer back: a slow disk of a follower
-	rotten  atomic.Int32 // in how many of a thousand answers to its fetchers something is wrong
+	broken   atomic.Pointer[brokenDisk]
+	lagging  atomic.Int64 // nanoseconds that its fetchers hold each answer back: a slow disk of a follower
+	failures atomic.Int64 // writes that were failed
+	rotten   atomic.Int32 // in how many of a thousand answers to its fetchers something is wrong
 }
 
 // brokenDisk is what is wrong with a disk: operations on names that contain part fail.
@@ -122,7 +125,7 @@ func (l *life) operation(op vfs.Operation) *vfs.Failure {
 	}
 	f := &vfs.Failure{Err: b.err}
 	if b.short && op.Kind == vfs.OpWrite {
-		f.Short = op.Bytes / 3
+		f.Short = op.Bytes * int(l.failures.Add(1)%3) / 2 // nothing, a part, or all of it
 	}
 	return f
 }
@@ -132,7 +135,7 @@ func (l *life) run(c *config.Broker) {
 	defer close(l.ended)
 	logger := slog.New(h.w.lines.handler(h.id, l.number))
 	n, err := cli.StartNode(l.ctx, c, logger, cli.Seams{
-		FS: l.fault, Listen: l.net.listen, Dial: l.net.dial, Leader: l.leader, Follow: h.w.coverage.followed,
+		FS: l.fault, Listen: l.net.listen, Dial: l.net.dial, Leader: l.leader, Follow: l.followed,
 	})
 	if err == nil {
 		l.node.Store(n)
@@ -221,6 +224,16 @@ func (h *host) node() *cli.Node {
 		return l.node.Load()
 	}
 	return nil
+}
+
+// followed counts what followers do. No leader ever sends what lies below their logs' end, or in an epoch below.
+func (l *life) followed(e replica.FollowEvent) {
+	l.h.w.coverage.followed(e)
+	var offset *log.UnexpectedOffsetError
+	var epoch *log.UnexpectedEpochError
+	if errors.As(e.Err, &offset) || errors.As(e.Err, &epoch) {
+		l.h.w.fail(fmt.Errorf("node %d, %s-%d: %w", l.h.id, e.Partition.Topic(), e.Partition.ID(), e.Err))
+	}
 }
 
 // leader stands between this node's fetchers and their leaders: what they read is late, or has errors that Stele nodes

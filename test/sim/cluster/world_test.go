@@ -39,8 +39,8 @@ type world struct {
 	ordered   map[uint64]bool // the idempotent producers
 	abandoned map[uint64]bool // records that their producers gave up
 
-	ops, acked, shown, committed, checkedCommits, unplaced, restartedProducers, shownTruncations, endedByItself, joins atomic.Int64
-	crashes, faults                                                                                                    int
+	ops, acked, shown, committed, checkedCommits, unplaced, restartedProducers, shownTruncations, endedByItself, joins, ghostsServed atomic.Int64
+	crashes, faults                                                                                                                  int
 }
 
 // topicKind is one topic of the simulation.
