@@ -754,3 +754,33 @@ func TestFollowerTakesHighWatermarkAndLogStart(t *testing.T) {
 		}
 	}
 }
+
+// 4.1: a leader that hears of its next reign, and never of the other's between them, takes nothing that it knew of its
+// followers for granted: they may have cut what they had to the other's log. In neighbouring reigns they cannot have.
+func TestLeaderAgainAfterAReignItMissed(t *testing.T) {
+	t.Parallel()
+	replicas := []int32{1, 2, 3}
+	for _, c := range []struct {
+		epoch int32
+		want  int64
+	}{{6, 120}, {7, 100}} {
+		s := leaderState(t, 5, 2, 120, replicas...)
+		fetchAt(t, s, 2, 120, 120, t0)
+		fetchAt(t, s, 3, 100, 120, t0)
+		if hw, _ := s.NextHighWatermark(90, 120, t0, lag, allAlive); hw != 100 {
+			t.Fatalf("high watermark %d in epoch 5, want 100", hw)
+		}
+		// Broker 3 left the in-sync set: it does not hold the high watermark back any more, and broker 2 does by what it has.
+		next := LeaderAndISR{Leader: 1, LeaderEpoch: c.epoch, PartitionEpoch: 3, Replicas: replicas, ISR: []int32{1, 2}}
+		if _, ok := s.BecomeLeader(next, 120, t0); !ok {
+			t.Fatal("leadership refused")
+		}
+		if hw, _ := s.NextHighWatermark(100, 120, t0.Add(2*lag), lag, allAlive); hw != c.want {
+			t.Errorf("epoch 5 then %d: high watermark %d, want %d", c.epoch, hw, c.want)
+		}
+		fetchAt(t, s, 2, 110, 120, t0.Add(2*lag))
+		if hw, _ := s.NextHighWatermark(100, 120, t0.Add(2*lag), lag, allAlive); hw != 110 {
+			t.Errorf("epoch 5 then %d: high watermark %d after a fetch at 110", c.epoch, hw)
+		}
+	}
+}

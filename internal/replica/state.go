@@ -185,6 +185,9 @@ func (s *State) BecomeLeader(p LeaderAndISR, end int64, now time.Time) (start Le
 	// A recovering leader has recovered by leading; its next AlterPartition tells the controller.
 	p.Recovering = false
 
+	// Between two reigns of ours that are not neighbours another may have led, whom this broker never heard of, and to whose
+	// log the followers may have cut theirs: what they are known to have is then what they had.
+	known := wasLeader && (!newEpoch || p.LeaderEpoch == s.role.LeaderEpoch+1)
 	followers := make([]Progress, 0, len(p.Replicas))
 	for _, id := range p.Replicas {
 		if id == s.self {
@@ -192,7 +195,7 @@ func (s *State) BecomeLeader(p LeaderAndISR, end int64, now time.Time) (start Le
 		}
 		f := Progress{ID: id, BrokerEpoch: -1, End: NoOffset, LogStart: NoOffset, lastFetchLeaderEnd: NoOffset}
 		inISR := slices.Contains(p.ISR, id)
-		if old := s.follower(id); old != nil && wasLeader {
+		if old := s.follower(id); old != nil && known {
 			f = *old
 			if newEpoch {
 				f.lastFetchLeaderEnd = end

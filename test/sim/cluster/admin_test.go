@@ -15,7 +15,7 @@ type admin struct {
 
 func (a *admin) run(ctx context.Context) {
 	defer a.close()
-	for a.rest(ctx, 7*time.Second) {
+	for a.rest(ctx, 5*time.Second) {
 		k := a.w.kinds[a.rng.IntN(len(a.w.kinds))]
 		switch n := a.rng.IntN(20); {
 		case n < 6:
@@ -26,9 +26,9 @@ func (a *admin) run(ctx context.Context) {
 			if k.unclean {
 				a.elect(ctx, k, 1)
 			}
-		case n < 16:
-			a.deleteRecords(ctx)
 		case n < 18:
+			a.deleteRecords(ctx)
+		case n < 19:
 			a.recreate(ctx)
 		default:
 		}
