@@ -83,8 +83,6 @@ func (o *observer) run(ctx context.Context) error {
 			return err
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, errStaleAnswer):
-			continue
 		}
 		if reason := err.Error(); reason != last {
 			last = reason
@@ -226,8 +224,8 @@ func (o *observer) partitionError(code int16) error {
 	case errors.Is(err, kerr.InvalidRequest):
 		return fatalf("the controller calls the fetch invalid: %v", err)
 	case errors.Is(err, kerr.FencedLeaderEpoch), errors.Is(err, kerr.NotLeaderForPartition):
-		if o.state.leader.id != noLeader && o.addrs[o.state.leader.id] != "" {
-			return nil // the answer named the leader: ask it at once
+		if addr := o.addrs[o.state.leader.id]; o.state.leader.id != noLeader && addr != "" && addr != o.asking {
+			return nil // the answer named another as the leader: ask it at once
 		}
 		o.disconnect()
 	case errors.Is(err, kerr.UnknownLeaderEpoch):
