@@ -476,6 +476,9 @@ func (p *Partition) takeFollowed(q FollowQuery, a *Followed) (step FollowStep, e
 	if !ok {
 		return FollowIgnore, nil
 	}
+	if mutantTwoFetchers {
+		now.FollowPosition = q.FollowPosition
+	}
 	switch step = Follow(q.FollowPosition, now.FollowPosition, a.FollowAnswer); step {
 	case FollowAppend:
 		return p.appendFollowed(q, a)

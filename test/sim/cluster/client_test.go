@@ -236,7 +236,7 @@ func (p *producer) produce(ctx context.Context, partition int) {
 			p.acked++
 			p.w.acked.Add(1)
 			if one.BaseOffset >= 0 {
-				p.w.acknowledged(to.leader, t.id, int32(partition), one.BaseOffset, ids, p.acks == -1, p.idempotent)
+				p.w.acknowledged(to.leader, t.id, int32(partition), one.BaseOffset, ids, p.acks == -1)
 			}
 			return
 		case errors.Is(err, kerr.DuplicateSequenceNumber):

@@ -135,8 +135,10 @@ func (c *commits) check(ctx context.Context, topic string, id metadata.UUID, par
 			return
 		}
 	}
-	if c.w.uncleanOffsets() != s.unclean || c.w.topicGone(id) || c.w.offsetsLost(&s.there) {
-		s.last = nil // whatever is there is the past
+	if c.w.uncleanOffsets() != s.unclean || !c.w.coordinates(c.coord) || c.w.topicGone(id) || c.w.offsetsLost(&s.there) {
+		if c.w.coordinates(c.coord) {
+			s.last = nil // whatever is there is the past
+		}
 		return
 	}
 	c.w.fail(fmt.Errorf("P9: group %s has %+v for %s-%d, committed was %+v", c.group, got, topic, partition, *s.last))

@@ -48,6 +48,9 @@ type life struct {
 	// stopping is closed when a stop that somebody asked for is over; nil while nobody has. h.mu guards it.
 	stopping chan struct{}
 
+	circling sync.Mutex
+	circles  map[*replica.Partition]int // how often in a row a partition's log was found to differ
+
 	broken   atomic.Pointer[brokenDisk]
 	lagging  atomic.Int64 // nanoseconds that its fetchers hold each answer back: a slow disk of a follower
 	failures atomic.Int64 // writes that were failed
@@ -229,6 +232,18 @@ func (h *host) node() *cli.Node {
 // followed counts what followers do. No leader ever sends what lies below their logs' end, or in an epoch below.
 func (l *life) followed(e replica.FollowEvent) {
 	l.h.w.coverage.followed(e)
+	l.circling.Lock()
+	if e.Cut == nil && !e.Answer.Diverging && e.Step == replica.FollowAppend {
+		delete(l.circles, e.Partition)
+	} else if e.Cut != nil {
+		if l.circles == nil {
+			l.circles = map[*replica.Partition]int{}
+		}
+		if l.circles[e.Partition]++; l.circles[e.Partition] > 200 {
+			l.h.w.fail(fmt.Errorf("node %d, %s-%d: told %d times without end that its history differs, last at (%d, %d)", l.h.id, e.Partition.Topic(), e.Partition.ID(), l.circles[e.Partition], e.Leader.Epoch, e.Leader.Offset))
+		}
+	}
+	l.circling.Unlock()
 	var offset *log.UnexpectedOffsetError
 	var epoch *log.UnexpectedEpochError
 	if errors.As(e.Err, &offset) || errors.As(e.Err, &epoch) {

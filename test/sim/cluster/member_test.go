@@ -225,6 +225,9 @@ func (m *member) judge(partition int32, got oneCommit) {
 			return
 		}
 	}
+	if !m.w.coordinates(m.commits.coord) {
+		return
+	}
 	if unclean != s.unclean || m.w.topicGone(m.topic) || m.w.offsetsLost(&s.there) {
 		s.last = nil
 		return

@@ -135,24 +135,48 @@ func (w *world) promise(topic metadata.UUID, partition int32, all ...evidence) {
 }
 
 // acknowledged takes an acknowledgement: with acks=all each record is a promise from now on.
-func (w *world) acknowledged(node int, topic metadata.UUID, partition int32, base int64, ids []uint64, all, idempotent bool) {
+func (w *world) acknowledged(node int, topic metadata.UUID, partition int32, base int64, ids []uint64, all bool) {
+	if !all {
+		return
+	}
+	found := w.written(node, topic, partition, base, ids)
+	if len(found) == len(ids) {
+		w.promise(topic, partition, found...)
+		return
+	}
+	// The leader has ended, or does not lead any more, since it answered; or it has acknowledged what it has not. The epoch
+	// cannot have been far below the present one: a leader that others have succeeded soon acknowledges nothing.
+	w.unplaced.Add(1)
+	w.lines.say("acknowledged by node %d at %d, and not found there: %x", node, base, ids)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.decided.follow(); err != nil {
+		w.failLocked(err)
+	}
+	p := w.partition(topic, partition)
+	if p == nil {
+		return
+	}
+	for i, id := range ids {
+		p.evidence = append(p.evidence, evidence{offset: base + int64(i), id: id, low: p.leaderEpoch - 2, high: p.leaderEpoch, what: "acknowledged by all in sync", judgedIn: -1, isr: p.replicas, at: time.Now().Add(-time.Minute)})
+	}
+}
+
+// written finds records in the log of the node that acknowledged them just now.
+func (w *world) written(node int, topic metadata.UUID, partition int32, base int64, ids []uint64) (found []evidence) {
 	n := w.hosts[node-1].node()
 	if n == nil || n.Replicas() == nil {
-		w.unplaced.Add(1)
-		return
+		return nil
 	}
 	one, err := n.Replicas().PartitionByID(topic, partition)
 	if err != nil {
-		w.unplaced.Add(1)
-		return
+		return nil
 	}
 	raw, err := one.ReadLog(base, make([]byte, 0, 4096))
 	if err != nil {
-		w.unplaced.Add(1)
-		return
+		return nil
 	}
 	role := one.Role()
-	var found []evidence
 	_ = readBatches(raw, true, func(b *readBatch) error {
 		for _, r := range b.records {
 			if r.offset >= base && r.offset < base+int64(len(ids)) && r.id == ids[r.offset-base] {
@@ -161,16 +185,7 @@ func (w *world) acknowledged(node int, topic metadata.UUID, partition int32, bas
 		}
 		return errEnough
 	})
-	if len(found) < len(ids) {
-		w.unplaced.Add(1)
-		if all {
-			w.lines.say("acknowledged by node %d at %d, and not found there any more: %x", node, base, ids)
-		}
-		return
-	}
-	if all {
-		w.promise(topic, partition, found...)
-	}
+	return found
 }
 
 // abandon notes records that their producer gives up: they may be written late, or never.
@@ -241,6 +256,13 @@ func (w *world) offsets() (p *partitionState, now evidence) {
 		}
 	}
 	return nil, now
+}
+
+// coordinates says whether that node coordinates the groups by the controllers' word. One that has not heard yet that it
+// does not any more goes on to answer with what it has, here as in Kafka.
+func (w *world) coordinates(node int) bool {
+	p, _ := w.offsets()
+	return p != nil && int(p.leader) == node
 }
 
 // offsetsLost is allLost for what was written to the offsets topic.
