@@ -15,7 +15,7 @@ group-commit-keeps-clock    ./internal/group ./test/sim
 group-generation-unchecked  ./internal/group ./test/sim
 group-revert-forgets-one    ./internal/group ./test/sim
 group-revokes-at-once       ./internal/group
-coordinator-answers-uncommitted ./internal/coordinator
+coordinator-answers-uncommitted ./internal/coordinator ./test/sim/cluster
 txn-epoch-unchecked         ./internal/txn
 txn-revert-keeps-last       ./internal/txn
 server-produce-overtakes    ./internal/server
@@ -44,7 +44,7 @@ replica-two-fetchers            ./test/sim/cluster
 log-start-back                  ./test/sim/cluster
 replica-acks-early              ./test/sim/cluster
 replica-skips-divergence        ./test/sim/cluster
-replica-joins-early             ./test/sim/cluster
+replica-joins-early             ./internal/replica
 log-producers-not-cut           ./test/sim/cluster
 broker-applies-unregistered     ./test/sim/cluster
 '

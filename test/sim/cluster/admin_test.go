@@ -26,8 +26,10 @@ func (a *admin) run(ctx context.Context) {
 			if k.unclean {
 				a.elect(ctx, k, 1)
 			}
+		case n < 16:
+			a.deleteRecords(ctx, a.w.kinds[1+2*a.rng.IntN(2)])
 		case n < 18:
-			a.deleteRecords(ctx)
+			a.deleteAndTurn(ctx)
 		case n < 19:
 			a.recreate(ctx)
 		default:
@@ -78,15 +80,54 @@ func (a *admin) elect(ctx context.Context, k *topicKind, kind int8) {
 }
 
 // deleteRecords takes away what consumers may see of a partition whose records are not for ever.
-func (a *admin) deleteRecords(ctx context.Context) {
-	k := a.w.kinds[1+2*a.rng.IntN(2)]
+func (a *admin) deleteRecords(ctx context.Context, k *topicKind) {
+	a.deleteFrom(ctx, k, a.rng.IntN(k.partitions))
+}
+
+// deleteAndTurn deletes records while a follower is slow to hear of it, and then has that one lead: its log begins below
+// the others'.
+func (a *admin) deleteAndTurn(ctx context.Context) {
+	k := a.w.kinds[1]
 	partition := a.rng.IntN(k.partitions)
+	replicas, leader := a.w.replicasOf(k.name, int32(partition))
+	if len(replicas) < 3 || leader < 1 {
+		return
+	}
+	for replicas[0] == leader {
+		a.rng.Shuffle(len(replicas), func(i, j int) { replicas[i], replicas[j] = replicas[j], replicas[i] })
+	}
+	l := a.w.hosts[replicas[0]-1].now()
+	if l == nil {
+		return
+	}
+	l.lagging.Store(int64(3 * time.Second))
+	a.w.after(3*time.Second, func() { l.lagging.Store(0) })
+	a.deleteFrom(ctx, k, partition)
+	req := kmsg.NewPtrAlterPartitionAssignmentsRequest()
+	req.TimeoutMillis = 2000
+	p := kmsg.NewAlterPartitionAssignmentsRequestTopicPartition()
+	p.Partition, p.Replicas = int32(partition), replicas
+	t := kmsg.NewAlterPartitionAssignmentsRequestTopic()
+	t.Topic, t.Partitions = k.name, append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
+	if _, err := a.ask(ctx, a.anyNode(), 2*time.Second, req); err != nil {
+		return
+	}
+	prefer := kmsg.NewPtrElectLeadersRequest()
+	prefer.TimeoutMillis = 2000
+	pt := kmsg.NewElectLeadersRequestTopic()
+	pt.Topic, pt.Partitions = k.name, []int32{int32(partition)}
+	prefer.Topics = append(prefer.Topics, pt)
+	_, _ = a.ask(ctx, a.anyNode(), 2*time.Second, prefer)
+}
+
+func (a *admin) deleteFrom(ctx context.Context, k *topicKind, partition int) {
 	_, to, err := a.leader(ctx, k.name, partition)
 	if err != nil {
 		return
 	}
 	req := kmsg.NewPtrDeleteRecordsRequest()
-	req.TimeoutMillis = 3000
+	req.TimeoutMillis = 700
 	p := kmsg.NewDeleteRecordsRequestTopicPartition()
 	p.Partition, p.Offset = int32(partition), -1
 	t := kmsg.NewDeleteRecordsRequestTopic()

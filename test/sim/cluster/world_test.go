@@ -188,6 +188,16 @@ func (w *world) written(node int, topic metadata.UUID, partition int32, base int
 	return found
 }
 
+// replicasOf is a copy of a partition's replicas, and who leads.
+func (w *world) replicasOf(topic string, partition int32) (replicas []int32, leader int32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t := w.decided.names[topic]; t != nil && t.partitions[partition] != nil {
+		return slices.Clone(t.partitions[partition].replicas), t.partitions[partition].leader
+	}
+	return nil, -1
+}
+
 // abandon notes records that their producer gives up: they may be written late, or never.
 func (w *world) abandon(ids []uint64) {
 	w.restartedProducers.Add(1)
@@ -262,6 +272,8 @@ func (w *world) offsets() (p *partitionState, now evidence) {
 // does not any more goes on to answer with what it has, here as in Kafka.
 func (w *world) coordinates(node int) bool {
 	p, _ := w.offsets()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return p != nil && int(p.leader) == node
 }
 
