@@ -328,6 +328,7 @@ func (b *bench) trios(measure func(c *trio, round int) (map[string]float64, erro
 				return nil, err
 			}
 			s[c.kind] = values
+			fmt.Fprintf(os.Stderr, "round %d: %s: %v\n", round+1, c.kind, values)
 		}
 		samples = append(samples, s)
 	}

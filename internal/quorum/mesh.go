@@ -36,6 +36,8 @@ const (
 	peerBatchBytes = 1 << 20
 	// peerQueueBytes bounds what waits for one voter. What is beyond is lost, which raft makes up for.
 	peerQueueBytes = 16 << 20
+	// examineFor is the longest pause between looks at a voter that ended a connection and then, too soon, the next.
+	examineFor = 128 * time.Millisecond
 	// peerBackoff and peerBackoffMax are the pause after a voter could not be reached: doubled each time.
 	peerBackoff, peerBackoffMax = 20 * time.Millisecond, 500 * time.Millisecond
 	// peerIdle is after how long without a message the connection to a voter is given up.
@@ -394,20 +396,33 @@ func (l *lane) run() {
 }
 
 // examine looks whether a voter that has closed its connection is dead: then its listener refuses a new one, and the
-// host need not wait for its silence to be long enough.
+// host need not wait for its silence to be long enough. A process that is just ending may close a connection before its
+// listener, and then ends the new one as well: that is no answer yet.
 func (l *lane) examine() {
 	m := l.peer.mesh
 	voter, addr := l.peer.target()
-	conn, err := m.dial(m.ctx, addr)
-	if err == nil {
-		l.conn = conn
-		return
-	}
-	if errors.Is(err, syscall.ECONNREFUSED) && !l.snapshot {
-		m.mu.Lock()
-		host := m.host
-		m.mu.Unlock()
-		_ = host.VoterGone(voter) // a host that is gone itself need not know
+	for pause := time.Millisecond; pause <= examineFor; pause *= 2 {
+		conn, err := m.dial(m.ctx, addr)
+		if err == nil {
+			l.conn = conn
+			return
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			if !l.snapshot {
+				m.mu.Lock()
+				host := m.host
+				m.mu.Unlock()
+				_ = host.VoterGone(voter) // a host that is gone itself need not know
+			}
+			return
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-m.ctx.Done():
+			timer.Stop()
+			return
+		}
 	}
 }
 
