@@ -41,6 +41,7 @@ type mirror struct {
 	l       *life
 	p       *replica.Partition
 	start   int64 // the log start seen last
+	startIn int32 // the leader epoch in which it was seen
 	entries []entry
 	role    int32 // the leader epoch in which it was judged as a leader last
 }
@@ -182,8 +183,11 @@ func (j *judge) read(l *life, p *partitionState, one *replica.Partition, whole b
 	if len(m.entries) < had {
 		j.truncations++
 	}
-	if len(m.entries) > 0 && pos.LogStart < start {
-		return nil, pos, fmt.Errorf("the log start has moved back from %d to %d, and offset %d was not cut", start, pos.LogStart, m.end()-1)
+	// An empty log may take the whole of a batch that begins below it, and one that was cut may begin again anywhere.
+	empty := len(m.entries) == 0 && pos.End >= start && start-pos.LogStart > 3 && j.w.eligible && !p.uncleanBetween(m.startIn-2, p.leaderEpoch)
+	m.startIn = p.leaderEpoch
+	if pos.LogStart < start && (len(m.entries) > 0 || empty) {
+		return nil, pos, fmt.Errorf("the log start has moved back from %d to %d, and nothing was cut", start, pos.LogStart)
 	}
 	if cut := slices.IndexFunc(m.entries, func(e entry) bool { return e.offset >= pos.LogStart }); cut > 0 {
 		m.entries = append(m.entries[:0], m.entries[cut:]...)
