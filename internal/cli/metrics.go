@@ -115,6 +115,12 @@ var (
 	metricMembers        = nodeMetrics.Gauge("stele_group_members", "Members of the groups coordinated here.", "")
 	metricOffsets        = nodeMetrics.Gauge("stele_group_offsets", "Committed offsets kept here.", "kafka.coordinator.group:type=GroupMetadataManager,name=NumOffsets")
 	metricShards         = nodeMetrics.Gauge("stele_group_shards", "Partitions of __consumer_offsets that are coordinated here and loaded.", "kafka.server:type=group-coordinator-metrics num-partitions")
+	metricTxnIDs         = nodeMetrics.Gauge("stele_transactional_ids", "Transactional ids coordinated here, by state.", "")
+	metricTxnCommits     = nodeMetrics.Counter("stele_transactions_committed_total", "Transactions coordinated here that were committed.", "")
+	metricTxnAborts      = nodeMetrics.Counter("stele_transactions_aborted_total", "Transactions coordinated here that were aborted, by whomever.", "")
+	metricTxnTimeouts    = nodeMetrics.Counter("stele_transactions_timed_out_total", "Those of them that were open for longer than their producer had asked for.", "")
+	metricTxnMarkers     = nodeMetrics.Gauge("stele_transaction_markers_waiting", "Partitions of decided transactions that have no marker yet.", "kafka.coordinator.transaction:type=TransactionMarkerChannelManager,name=UnknownDestinationQueueSize and the like")
+	metricTxnShards      = nodeMetrics.Gauge("stele_transaction_shards", "Partitions of __transaction_state that are coordinated here and loaded.", "")
 	metricDirOnline      = nodeMetrics.Gauge("stele_log_dir_online", "1 while a log directory works.", "kafka.log:type=LogManager,name=LogDirectoryOffline (the opposite)")
 	metricDirBytes       = nodeMetrics.Gauge("stele_log_dir_bytes", "Size of the volume that a log directory is on.", "")
 	metricDirUsable      = nodeMetrics.Gauge("stele_log_dir_usable_bytes", "Free bytes on it.", "")
@@ -195,6 +201,7 @@ func (n *node) collect(s telemetry.Sink) {
 		n.collectTraffic(s)
 		n.collectCleaner(s)
 		n.collectGroups(s)
+		n.collectTransactions(s)
 	}
 }
 
@@ -296,6 +303,20 @@ func (n *node) collectGroups(s telemetry.Sink) {
 	s.Value(metricMembers, float64(st.Members))
 	s.Value(metricOffsets, float64(st.Offsets))
 	s.Value(metricShards, float64(shards))
+}
+
+func (n *node) collectTransactions(s telemetry.Sink) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	st, shards := n.txns.Stats(ctx)
+	for _, state := range slices.Sorted(maps.Keys(st.IDs)) {
+		s.Value(metricTxnIDs, float64(st.IDs[state]), "state", state)
+	}
+	s.Value(metricTxnCommits, float64(st.Commits))
+	s.Value(metricTxnAborts, float64(st.Aborts))
+	s.Value(metricTxnTimeouts, float64(st.TimedOut))
+	s.Value(metricTxnMarkers, float64(st.Markers))
+	s.Value(metricTxnShards, float64(shards))
 }
 
 func (n *node) collectDirs(s telemetry.Sink) {

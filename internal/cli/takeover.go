@@ -253,13 +253,6 @@ func (t *takeover) partition(topic *metadata.Topic, p *metadata.Partition) error
 		}
 		return nil
 	}
-	open, err := log.OpenTransactions(t.fs, dir)
-	if err != nil {
-		return err
-	}
-	for _, txn := range open {
-		t.problem("partition %s has an open transaction of producer id %d since offset %d: let its producer commit or abort it, or abort it with kafka-transactions.sh", name, txn.ProducerID, txn.FirstOffset)
-	}
 	switch topic.Name {
 	case "__consumer_offsets":
 		return t.groups(name, dir)
@@ -350,10 +343,6 @@ func (t *takeover) transactions(name, dir string) error {
 		if err := v.ReadFrom(values[key]); err != nil {
 			t.problem("partition %s has a record of transactional id %q that cannot be read: %v", name, k.TransactionalID, err)
 			continue
-		}
-		switch v.State {
-		case kmsg.TransactionStateOngoing, kmsg.TransactionStatePrepareCommit, kmsg.TransactionStatePrepareAbort, kmsg.TransactionStatePrepareEpochFence:
-			t.problem("transactional id %q (producer id %d) has a transaction in state %s: let it end under Apache Kafka first", k.TransactionalID, v.ProducerID, v.State)
 		}
 	}
 	t.transactionals += len(values)

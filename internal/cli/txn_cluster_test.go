@@ -239,8 +239,9 @@ func readCommitted(ctx context.Context, t *testing.T, addrs []string, topic stri
 	return seen
 }
 
-func TestT020_T030_partitions_and_coordinator_away(t *testing.T) {
-	// The leader of a partition is away when its transaction ends: the end is answered, and completed when the leader is back.
+func TestT020_T021_T030_partitions_and_coordinator_away(t *testing.T) {
+	// The leader of a partition is away when its transaction ends: the end is answered, and completed when the leader is back;
+	// until then the first batch of the next transaction is 51.
 	// While the coordinator is away, a first batch is answered 19 (12 below), and taken when it is back.
 	t.Parallel()
 	tr := newTrio(t)
@@ -289,25 +290,12 @@ func TestT020_T030_partitions_and_coordinator_away(t *testing.T) {
 		}
 	}
 	state := func() string { return describe().State }
-	if got := state(); got != "PrepareCommit" {
-		t.Errorf("while a leader is away: %s", got)
-	}
-	again(away)
-	for state() != "CompleteCommit" {
-		if ctx.Err() != nil {
-			t.Fatalf("when it is back: %s", state())
-		}
-	}
-	if seen := readCommitted(ctx, t, tr.addrs(), "t", 2); seen["a"] != 1 || seen["b"] != 1 {
-		t.Errorf("%v", seen)
-	}
-
-	producer := describe()
 	conn, err := wire.Dial(ctx, (&net.Dialer{}).DialContext, tr.nodes[stays].server.Addr("PLAINTEXT").String(), wire.DialOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	var producer kadm.DescribedTransaction
 	first := func(version int16, partition int32) int16 {
 		b := record.NewBuilder(record.BuilderOptions{Producer: &record.Producer{ID: producer.ProducerID, Epoch: producer.ProducerEpoch, BaseSequence: 0}, Transactional: true})
 		if err := b.Append(time.Now().UnixMilli(), nil, []byte("next"), nil); err != nil {
@@ -331,6 +319,22 @@ func TestT020_T030_partitions_and_coordinator_away(t *testing.T) {
 		}
 		return got.ErrorCode
 	}
+	if producer = describe(); producer.State != "PrepareCommit" {
+		t.Errorf("while a leader is away: %s", producer.State)
+	}
+	if code := first(12, leaders[stays]); code != 51 {
+		t.Errorf("the next transaction, while a leader is away: error %d", code)
+	}
+	again(away)
+	for state() != "CompleteCommit" {
+		if ctx.Err() != nil {
+			t.Fatalf("when it is back: %s", state())
+		}
+	}
+	if seen := readCommitted(ctx, t, tr.addrs(), "t", 2); seen["a"] != 1 || seen["b"] != 1 {
+		t.Errorf("%v", seen)
+	}
+
 	tr.stop(home)
 	for _, version := range []int16{11, 12} {
 		if code := first(version, leaders[stays]); code != 19 {

@@ -160,7 +160,7 @@ func TestStreams(t *testing.T) {
 		}
 	}
 	start := func(name, to string) *app {
-		a := startApp(t, name, "streams", cp, "StreamsApp", target.Addr(), name, "lines", to, state)
+		a := startApp(t, name, "streams", cp, "StreamsApp", target.Addr(), name, "lines", to, state, "at_least_once")
 		step("start-"+name, a.says(ctx, "RUNNING"))
 		return a
 	}

@@ -15,10 +15,10 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 
 /**
- * Two applications on Kafka Streams, at least once: "shout" has no state and passes on each line that does not begin
+ * Two applications on Kafka Streams: "shout" has no state and passes on each line that does not begin
  * with a #, in capitals; "count" counts the words of all lines, with a store, its changelog and a repartition topic.
  *
- * <p>StreamsApp BOOTSTRAP shout|count FROM TO STATEDIR runs until it is terminated, and says RUNNING when it does.
+ * <p>StreamsApp BOOTSTRAP shout|count FROM TO STATEDIR at_least_once|exactly_once_v2 runs until it is terminated, and says RUNNING when it does.
  */
 public class StreamsApp {
     public static void main(String[] args) throws Exception {
@@ -28,6 +28,7 @@ public class StreamsApp {
         p.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, args[0]);
         p.put(StreamsConfig.STATE_DIR_CONFIG, args[4]);
         p.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, "2");
+        p.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, args[5]);
         p.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, "200");
         p.put(StreamsConfig.REPARTITION_PURGE_INTERVAL_MS_CONFIG, "1000");
         p.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
