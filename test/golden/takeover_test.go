@@ -2,6 +2,7 @@ package golden
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"maps"
 	"os"
@@ -206,15 +207,33 @@ func refused(t *testing.T, dir string, words ...string) {
 	}
 }
 
-// A directory of Kafka's with an open transaction is refused with one error that names all that is in the way, before
-// anything in it is changed.
-func TestTakeoverRefusesAnOpenTransaction(t *testing.T) {
+// A directory of Kafka's with an open transaction is taken over: its coordinator finds it out of time and aborts it, and
+// readers of committed records go on.
+func TestTakeoverOfAnOpenTransaction(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := os.CopyFS(dir, os.DirFS("../reference/testdata/kafka-4.4.0/datadir")); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, dir, `transactional id "tx-open"`, "open-0 has an open transaction of producer id")
+	n := start(t, dir, "transaction.abort.timed.out.transaction.cleanup.interval.ms=100")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	admin := kadm.NewClient(n.client(t))
+	for {
+		described, err := admin.DescribeTransactions(ctx, "tx-open")
+		if err == nil && described["tx-open"].State == "CompleteAbort" {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%+v, %v", described, err)
+		}
+	}
+	stable, err1 := admin.ListCommittedOffsets(ctx, "open")
+	ends, err2 := admin.ListEndOffsets(ctx, "open")
+	if a, b := stable["open"][0].Offset, ends["open"][0].Offset; err1 != nil || err2 != nil || a != b || b <= 0 {
+		t.Errorf("last stable offset %d, end %d: %v, %v", a, b, err1, err2)
+	}
+	n.stop(t)
 }
 
 // Members of groups of other protocols and a partition whose directory is gone after a clean stop are all named
