@@ -152,7 +152,7 @@ func (e *env) explainGroup(cmd *cobra.Command, group string, watch bool, interva
 // explain gathers the facts. What the caller has no right to see, or the brokers do not tell, is left out.
 func explain(ctx context.Context, client *kgo.Client, group string, now time.Time) (explanation, error) {
 	what, admin := "explain group "+group, kadm.NewClient(client)
-	x, owner, err := membersOf(ctx, admin, group)
+	x, owner, err := membersOf(ctx, admin, "explain group "+group, group)
 	if err != nil {
 		return x, err
 	}
@@ -194,12 +194,12 @@ func newPartitionExplanation(at topicPartition, offset int64, epoch int32, metad
 }
 
 // membersOf describes a group of either protocol, and says whose each partition is.
-func membersOf(ctx context.Context, admin *kadm.Client, group string) (explanation, map[topicPartition]string, error) {
+func membersOf(ctx context.Context, admin *kadm.Client, what, group string) (explanation, map[topicPartition]string, error) {
 	x := explanation{Group: group, Members: []groupMemberView{}, Partitions: []partitionExplanation{}}
 	owner := map[topicPartition]string{}
 	described, err := admin.DescribeGroups(ctx, group)
 	if err != nil {
-		return x, owner, failed("explain group "+group, err)
+		return x, owner, failed(what, err)
 	}
 	g := described[group]
 	x.State, x.Protocol, x.Coordinator = g.State, g.Protocol, g.Coordinator.NodeID
@@ -210,6 +210,9 @@ func membersOf(ctx context.Context, admin *kadm.Client, group string) (explanati
 		x.State, x.Protocol, x.Coordinator = g.State, "consumer", g.Coordinator.NodeID
 		for _, m := range g.Members {
 			member := groupMemberView{MemberID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost, Assigned: map[string][]int32{}}
+			if m.InstanceID != nil {
+				member.InstanceID = *m.InstanceID
+			}
 			for topic, partitions := range m.Assignment {
 				for p := range partitions {
 					member.Assigned[topic] = append(member.Assigned[topic], p)
@@ -219,7 +222,7 @@ func membersOf(ctx context.Context, admin *kadm.Client, group string) (explanati
 			x.Members = append(x.Members, member)
 		}
 	} else if g.Err != nil && !errors.Is(g.Err, kerr.GroupIDNotFound) {
-		return x, owner, failed("explain group "+group, g.Err, g.ErrMessage)
+		return x, owner, failed(what, g.Err, g.ErrMessage)
 	}
 	for _, m := range x.Members {
 		for topic, partitions := range m.Assigned {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 func newGroup(e *env) *cobra.Command {
@@ -133,31 +132,18 @@ func newGroupDescribe(e *env) *cobra.Command {
 
 func describeGroup(ctx context.Context, admin *kadm.Client, group string) (groupView, error) {
 	what := "describe group " + group
-	described, err := admin.DescribeGroups(ctx, group)
+	x, owner, err := membersOf(ctx, admin, what, group)
 	if err != nil {
-		return groupView{}, failed(what, err)
-	}
-	g := described[group]
-	if g.Err != nil {
-		return groupView{}, failed(what, g.Err, g.ErrMessage)
+		return groupView{}, err
 	}
 	committed, err := admin.FetchOffsets(ctx, group)
 	if err != nil {
 		return groupView{}, failed(what, err)
 	}
-	if g.State == "Dead" && len(committed) == 0 {
+	if x.State == "Dead" && len(committed) == 0 {
 		return groupView{}, fmt.Errorf("%s: no such group; `stele group list` shows those that exist", what)
 	}
-	view := groupView{Group: group, State: g.State, Protocol: g.Protocol, Coordinator: g.Coordinator.NodeID, Offsets: []groupOffsetView{}}
-	owner := map[topicPartition]string{}
-	view.Members = classicMembers(g)
-	for _, m := range view.Members {
-		for topic, partitions := range m.Assigned {
-			for _, p := range partitions {
-				owner[topicPartition{Topic: topic, Partition: p}] = m.MemberID
-			}
-		}
-	}
+	view := groupView{Group: group, State: x.State, Protocol: x.Protocol, Coordinator: x.Coordinator, Members: x.Members, Offsets: []groupOffsetView{}}
 	offsets := committed.Sorted()
 	for tp := range owner {
 		if _, ok := committed.Lookup(tp.Topic, tp.Partition); !ok { // assigned, and nothing committed yet
@@ -315,12 +301,12 @@ start or after the end of a log becomes its start or end.`,
 
 func (e *env) resetOffsets(ctx context.Context, admin *kadm.Client, group string, target resetTarget) error {
 	what := "reset offsets of group " + group
-	described, err := admin.DescribeGroups(ctx, group)
+	x, _, err := membersOf(ctx, admin, what, group)
 	if err != nil {
-		return failed(what, err)
+		return err
 	}
-	if g := described[group]; g.Err == nil && g.State != "Empty" && g.State != "Dead" {
-		return fmt.Errorf("%s: the group is %s with %d members; stop its consumers first", what, g.State, len(g.Members))
+	if len(x.Members) > 0 {
+		return fmt.Errorf("%s: the group is %s with %d members; stop its consumers first", what, x.State, len(x.Members))
 	}
 	committed, err := admin.FetchOffsets(ctx, group)
 	if err != nil {
@@ -369,7 +355,7 @@ func (e *env) resetOffsets(ctx context.Context, admin *kadm.Client, group string
 	if err := e.show(rows, t); err != nil {
 		return err
 	}
-	if g := described[group]; len(committed) == 0 && (errors.Is(g.Err, kerr.GroupIDNotFound) || g.State == "Dead") {
+	if len(committed) == 0 && x.State == "Dead" {
 		text := "note: there is no group %s yet; --execute makes it\n"
 		if target.confirm {
 			text = "note: there was no group %s; it was made\n"
