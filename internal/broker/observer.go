@@ -228,6 +228,9 @@ func (o *observer) partitionError(code int16) error {
 			return nil // the answer named another as the leader: ask it at once
 		}
 		o.disconnect()
+		if errors.Is(err, kerr.NotLeaderForPartition) {
+			o.leaderLost() // the one that was asked is not it, and does not say who is: any controller may know
+		}
 	case errors.Is(err, kerr.UnknownLeaderEpoch):
 		return errStaleAnswer
 	}

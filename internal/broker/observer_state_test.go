@@ -2,7 +2,10 @@ package broker
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/stelelog/stele/internal/record"
 )
@@ -126,5 +129,28 @@ func TestObserverLearnsLeaders(t *testing.T) {
 	var fatal *errObserver
 	if err := s.learn(leader{5, 4}); !errors.As(err, &fatal) {
 		t.Fatalf("a second leader of epoch 4: %v", err)
+	}
+}
+
+// A controller that says it is not the leader, and does not say who is, is not asked again and again: the observer forgets
+// that leader and asks any controller. One that names another sends it there.
+func TestObserverForgetsALeaderThatIsNone(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		named leader // in the answer
+		want  int32
+	}{{"nobody", leader{-1, 3}, noLeader}, {"another", leader{2, 4}, 2}} {
+		o := newObserver(&Options{Logger: slog.New(slog.DiscardHandler)}, nil, nil)
+		o.addrs[1], o.addrs[2], o.asking = "one:1", "two:1", "one:1"
+		for _, told := range []leader{{1, 3}, test.named} {
+			if err := o.state.learn(told); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := o.partitionError(kerr.NotLeaderForPartition.Code)
+		if o.state.leader.id != test.want || (err == nil) != (test.want == 2) {
+			t.Errorf("%s is named: leader %d, %v", test.name, o.state.leader.id, err)
+		}
 	}
 }
