@@ -582,7 +582,20 @@ func (d *loader) recoverSegment(i int, expected *int64, lastEpoch *int32) (int64
 		if overflows(seg.base, b.LastOffset()) {
 			return 0, &overflowError{seg.base, b.LastOffset()}
 		}
-		if e := b.PartitionLeaderEpoch(); e >= 0 && e < *lastEpoch {
+		e := b.PartitionLeaderEpoch()
+		if e >= 0 && e < *lastEpoch && *expected <= l.o.LogStart {
+			// What lies below the log start is nobody's any more: a follower that has nothing else left takes over another
+			// history from there, which may be of older epochs.
+			if found, ok := l.epochs.ForOffset(b.BaseOffset()); ok && found == *lastEpoch {
+				next, _, err := l.epochs.Assign(e, b.BaseOffset())
+				if err != nil {
+					return 0, err
+				}
+				l.epochs, l.epochsStale = next, true
+			}
+			*lastEpoch = e
+		}
+		if e >= 0 && e < *lastEpoch {
 			return 0, &CorruptError{l.o.Dir, logName(seg.base), b.BaseOffset(), &UnexpectedEpochError{*lastEpoch, e, b.BaseOffset()}}
 		} else if e >= 0 {
 			*lastEpoch = e

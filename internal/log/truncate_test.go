@@ -279,3 +279,42 @@ func TestIndexRisesAfterACut(t *testing.T) {
 		}
 	}
 }
+
+// A follower whose records were all deleted takes over, from its log start on, a history of older epochs than those it had:
+// what lies below the log start does not make that log corrupt when it is scanned after a crash, with the epochs' checkpoint
+// and without.
+func TestScanPastAnOlderHistoryAtTheLogStart(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []bool{false, true} {
+		x := newTester(t, Config{})
+		x.open()
+		for o := range int64(3) {
+			if _, err := x.log.AppendAsFollower(generation(o, 15, 10), 15); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x.log.SetHighWatermark(3)
+		if err := x.log.AdvanceLogStart(3, "test"); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.log.TruncateTo(3, "test"); err != nil { // the empty reign goes
+			t.Fatal(err)
+		}
+		for o := int64(3); o < 6; o++ {
+			if _, err := x.log.AppendAsFollower(generation(o, 14, 10), 16); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if lost {
+			if err := x.fs.Remove(x.dir + "/leader-epoch-checkpoint"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x.crash(vfs.LoseNothing, 1).open(startAt(3))
+		v := x.log.View()
+		if epoch, ok := v.Epochs.ForOffset(4); v.EndOffset != 6 || !ok || epoch != 14 {
+			t.Errorf("checkpoint lost %t: end %d, epoch %d of offset 4", lost, v.EndOffset, epoch)
+		}
+		v.Release()
+	}
+}
