@@ -27,6 +27,9 @@ type InvalidRequestError struct{ Reason string }
 
 func (e *InvalidRequestError) Error() string { return e.Reason }
 
+// Unwrap is ErrInvalidRequest.
+func (e *InvalidRequestError) Unwrap() error { return ErrInvalidRequest }
+
 // A ConsumerHeartbeatReply answers ConsumerGroupHeartbeat. With an error, all but Err is empty.
 type ConsumerHeartbeatReply struct {
 	Err      error

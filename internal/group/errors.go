@@ -11,6 +11,7 @@ import (
 var (
 	ErrCoordinatorNotAvailable   = shard.ErrCoordinatorNotAvailable
 	ErrFencedMemberEpoch         = errors.New("fenced member epoch: the member must join anew")
+	ErrInvalidRequest            = errors.New("invalid request")
 	ErrInvalidRegularExpression  = errors.New("invalid regular expression")
 	ErrStaleMemberEpoch          = errors.New("stale member epoch")
 	ErrUnreleasedInstanceID      = errors.New("unreleased instance id: the group.instance.id is in use by another process")

@@ -57,6 +57,7 @@ var sentinels = []struct {
 	{group.ErrCoordinatorNotAvailable, kerr.CoordinatorNotAvailable},
 	{group.ErrFencedInstanceID, kerr.FencedInstanceID},
 	{group.ErrFencedMemberEpoch, kerr.FencedMemberEpoch},
+	{group.ErrInvalidRequest, kerr.InvalidRequest},
 	{group.ErrInvalidRegularExpression, kerr.InvalidRegularExpression},
 	{group.ErrStaleMemberEpoch, kerr.StaleMemberEpoch},
 	{group.ErrUnreleasedInstanceID, kerr.UnreleasedInstanceID},
