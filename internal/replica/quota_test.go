@@ -51,9 +51,10 @@ func TestReplicationQuotas(t *testing.T) {
 					p.l.setISR("t", 1)
 					settle(40 * time.Second) // until the high watermark does not wait for it any more
 				}
-				big := batch(1000)
-				for size := 0; size < bytes; size += len(big) {
-					if big = sizedBatch(5000); p.l.produceAcks("t", 1, big).Err != nil {
+				for size := 0; size < bytes; {
+					big := sizedBatch(5000)
+					size += len(big)
+					if p.l.produceAcks("t", 1, big).Err != nil {
 						t.Fatal("not taken")
 					}
 				}

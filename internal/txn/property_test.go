@@ -62,7 +62,6 @@ func TestRevertIsReplayOfThePrefix(t *testing.T) {
 type model struct {
 	producerID int64
 	epoch      int16
-	open       string // name of its transaction, "" for none
 }
 
 func TestT041_random_faults(t *testing.T) {

@@ -106,7 +106,7 @@ func TestTransactionsWithOffsets(t *testing.T) {
 			session := func() *kgo.GroupTransactSession {
 				s, err := kgo.NewGroupTransactSession(append(opts, kgo.SeedBrokers(n.addr), kgo.TransactionalID("loop-"+in.name), kgo.DefaultProduceTopic(out.name), kgo.MetadataMinAge(20*time.Millisecond),
 					kgo.ConsumerGroup("loop-"+in.name), kgo.ConsumeTopics(in.name), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-					kgo.FetchMaxBytes(1000), kgo.RequireStableFetchOffsets())...)
+					kgo.FetchMaxBytes(1000))...)
 				if err != nil {
 					t.Fatal(err)
 				}

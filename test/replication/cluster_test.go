@@ -343,11 +343,10 @@ func (c *cluster) create(topic string, replicas []int32, set ...string) {
 
 // state is what a broker says of a partition.
 type state struct {
-	err             int16
-	leader, epoch   int32
-	isr, elr, last  []int32
-	replicas        []int32
-	partitionOnDisk string
+	err            int16
+	leader, epoch  int32
+	isr, elr, last []int32
+	replicas       []int32
 }
 
 // describe asks a broker, 0 for any, about partition 0.

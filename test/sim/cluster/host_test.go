@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/stelelog/stele/internal/cli"
@@ -311,5 +310,3 @@ func (b *badLeader) spoil(a *replica.Followed, asked []replica.FollowQuery) {
 		a.Err, a.Records = fmt.Errorf("%w: something unknown", replica.ErrLeaderFailed), nil
 	}
 }
-
-var diskErrors = []error{syscall.EIO, syscall.ENOSPC}
