@@ -252,15 +252,14 @@ func TestT020_T021_T030_partitions_and_coordinator_away(t *testing.T) {
 	create(ctx, t, admin, "t", 3, 1)
 	home := coordinatorNode(ctx, t, admin, "tx")
 	leaders := map[int]int32{} // node: a partition
-	details, err := admin.ListTopics(ctx, "t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range details["t"].Partitions {
-		leaders[int(p.Leader)] = p.Partition
-	}
-	if len(leaders) != 3 {
-		t.Fatalf("leaders %v", leaders)
+	for len(leaders) != 3 { // every node knows of the topic soon
+		details, err := admin.ListTopics(ctx, "t")
+		if err != nil {
+			t.Fatalf("leaders %v: %v", leaders, err)
+		}
+		for _, p := range details["t"].Partitions {
+			leaders[int(p.Leader)] = p.Partition
+		}
 	}
 	away, stays := home%3+1, (home+1)%3+1
 	cl, err := kgo.NewClient(kgo.SeedBrokers(tr.addrs()...), kgo.TransactionalID("tx"), kgo.DefaultProduceTopic("t"), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MetadataMinAge(20*time.Millisecond))
