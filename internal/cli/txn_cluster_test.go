@@ -252,7 +252,7 @@ func TestT020_T021_T030_partitions_and_coordinator_away(t *testing.T) {
 	create(ctx, t, admin, "t", 3, 1)
 	home := coordinatorNode(ctx, t, admin, "tx")
 	leaders := map[int]int32{} // node: a partition
-	for len(leaders) != 3 { // every node knows of the topic soon
+	for len(leaders) != 3 {    // every node knows of the topic soon
 		details, err := admin.ListTopics(ctx, "t")
 		if err != nil {
 			t.Fatalf("leaders %v: %v", leaders, err)
