@@ -541,3 +541,17 @@ func TestM031_cordoned_broker(t *testing.T) {
 		t.Errorf("a heartbeat at level 29: %s", got)
 	}
 }
+
+// 4.8: a leaderless partition whose last replica in sync cannot lead (its directory is offline) notes that one as the last
+// known when it then leaves the in-sync set after an unclean stop: else nobody would ever lead it again.
+func TestLastInSyncOfALeaderlessPartitionIsTheLastKnown(t *testing.T) {
+	t.Parallel()
+	p := &metadata.Partition{Replicas: []int32{1, 2}, ISR: []int32{1}, Leader: metadata.NoLeader, LeaderEpoch: 3}
+	b := newPartitionChange(metadata.UUID{1}, p)
+	b.level, b.elr, b.minISR, b.mayLead = metadata.LevelLatest, true, 1, func(int32) bool { return false }
+	b.isr, b.unclean = []int32{}, []int32{1}
+	rec := b.build()
+	if rec == nil || rec.ISR == nil || len(rec.ISR) != 0 || len(rec.LastKnownELR) != 1 || rec.LastKnownELR[0] != 1 {
+		t.Errorf("%+v", rec)
+	}
+}

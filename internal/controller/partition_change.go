@@ -210,6 +210,10 @@ func (b *partitionChange) noteLastLeader(rec *metadata.PartitionChangeRecord) {
 		b.targetLast = []int32{b.p.Leader}
 	case rec.Leader >= 0:
 		b.targetLast = nil
+	case len(b.isr) == 0 && len(b.p.ISR) > 0 && len(b.targetLast) == 0:
+		// It had no leader already, its last replica in sync had no directory to lead from: whoever is the last to leave the
+		// in-sync set is the last one known, or nobody would ever lead again.
+		b.targetLast = []int32{b.p.ISR[0]}
 	}
 }
 
