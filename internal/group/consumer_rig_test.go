@@ -338,3 +338,21 @@ func consumerConfig(st step) func(*metadata.Image, string) ConsumerSettings {
 		}
 	}
 }
+
+func TestC025_regex_sees_what_its_client_may(t *testing.T) {
+	// Of the topics that match a regular expression only those count that the client may describe.
+	t.Parallel()
+	r := newRig(Config{})
+	r.setTopics([]string{"seen:1", "secret:1"})
+	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+	req.Version, req.Group, req.MemberID, req.RebalanceTimeoutMillis = 1, "g", "m", 60000
+	req.Topics, req.SubscribedTopicRegex = []kmsg.ConsumerGroupHeartbeatRequestTopic{}, kmsg.StringPtr(".*")
+	client := RequestContext{MayDescribe: func(topic string) bool { return topic != "secret" }}
+	r.apply(r.s.ConsumerGroupHeartbeat(r.now, r.handle("m"), client, req))
+	if _, err := r.step(parseStep("resolve")); err != nil {
+		t.Fatal(err)
+	}
+	if v, ok := r.s.replicated.consumers["g"].regexes.Get(".*"); !ok || !slices.Equal(v.Topics, []string{"seen"}) {
+		t.Errorf("%+v, %t", v, ok)
+	}
+}

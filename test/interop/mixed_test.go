@@ -130,10 +130,10 @@ func (m *mixed) groupReads(topic, group string, count int) error {
 	return err
 }
 
-// TestKafkaBrokerInSteleQuorum: a broker of Apache Kafka registers with a quorum of three Stele controllers, is unfenced and
+// TestM044_kafka_broker_in_a_stele_quorum: a broker of Apache Kafka registers with a quorum of three Stele controllers, is unfenced and
 // follows its metadata, from a snapshot and then from the log; it leads and follows partitions, beside a Stele broker, which
 // clients use; it is kept informed through the death of the active controller, and is fenced and taken back after its own.
-func TestKafkaBrokerInSteleQuorum(t *testing.T) {
+func TestM044_kafka_broker_in_a_stele_quorum(t *testing.T) {
 	if onKafka() {
 		t.Skip("a quorum of Stele")
 	}
@@ -348,9 +348,9 @@ func sameMetadata(tools *toolbox, kafka, stele string) error {
 	return nil
 }
 
-// TestSteleBrokerUnderKafkaController: a Stele broker registers with a controller of Apache Kafka, whose features are
+// TestM044_stele_broker_under_a_kafka_controller: a Stele broker registers with a controller of Apache Kafka, whose features are
 // finalized at the levels that Stele serves, follows its metadata, and shares partitions with a broker of Apache Kafka.
-func TestSteleBrokerUnderKafkaController(t *testing.T) {
+func TestM044_stele_broker_under_a_kafka_controller(t *testing.T) {
 	if onKafka() {
 		t.Skip("a broker of Stele")
 	}

@@ -1,10 +1,15 @@
 package node
 
 import (
+	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -163,5 +168,103 @@ func TestC031_describe_of_a_mixed_group(t *testing.T) {
 	}
 	if listed, ok := c.listedGroup(5, group, nil, []string{"consumer"}); !ok || listed.GroupType != "consumer" || listed.ProtocolType != "consumer" {
 		t.Errorf("listed: %+v, %t", listed, ok)
+	}
+}
+
+func TestC032_coordinator_moves(t *testing.T) {
+	// A member has something to let go of and another waits for it when the coordinator is killed: on the next one the epochs and states are as before, and the members go on from there.
+	t.Parallel()
+	d := startDev(t, filepath.Join(t.TempDir(), "dev"), freePorts(t), "offsets.topic.num.partitions=1", "group.consumer.assignment.interval.ms=0")
+	line := d.until("nodes are ready")
+	_, bootstrap, _ := strings.Cut(line, "--bootstrap-server ")
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(strings.TrimSpace(bootstrap), ",")...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := kadm.NewClient(cl).CreateTopic(ctx, 4, 3, nil, "moved"); err != nil {
+		t.Fatal(err)
+	}
+	beat := func(req *kmsg.ConsumerGroupHeartbeatRequest) *kmsg.ConsumerGroupHeartbeatResponse {
+		t.Helper()
+		last := ""
+		for {
+			find := kmsg.NewPtrFindCoordinatorRequest()
+			find.CoordinatorKey, find.CoordinatorKeys = "g", []string{"g"}
+			found, err := find.RequestWith(ctx, cl)
+			if err == nil && found.Coordinators[0].ErrorCode != 0 {
+				last = fmt.Sprintf("%+v", found.Coordinators[0])
+				continue
+			}
+			if err != nil {
+				t.Fatalf("no coordinator: %v, before: %s", err, last)
+			}
+			resp, err := req.RequestWith(ctx, cl.Broker(int(found.Coordinators[0].NodeID)))
+			if ctx.Err() != nil {
+				t.Fatalf("no answer: %v, before: %s", err, last)
+			}
+			last = fmt.Sprintf("node %d: %v, %+v", found.Coordinators[0].NodeID, err, resp)
+			if err == nil && !slices.Contains([]int16{14, 15, 16}, resp.ErrorCode) {
+				return resp
+			}
+		}
+	}
+	describe := func() string {
+		t.Helper()
+		cl, err := kgo.NewClient(cl.Opts()...) // one that has not heard of the old coordinator
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cl.Close()
+		described, err := kadm.NewClient(cl).DescribeConsumerGroups(ctx, "g")
+		if err != nil || described["g"].Err != nil {
+			t.Fatalf("describe: %v, %+v", err, described)
+		}
+		g := described["g"]
+		text := fmt.Sprintf("%s epoch %d target %d", g.State, g.Epoch, g.AssignmentEpoch)
+		for _, m := range g.Members {
+			text += fmt.Sprintf("; %s epoch %d has %d of %d", m.MemberID, m.MemberEpoch, len(m.Assignment["moved"]), len(m.TargetAssignment["moved"]))
+		}
+		return text
+	}
+	for first := beat(consumerJoin("g", "a", "moved")); first.Assignment == nil || len(first.Assignment.Topics) == 0; {
+		first = beat(consumerBeat("g", "a", first.MemberEpoch)) // the coordinator may hear of the topic a moment later
+	}
+	beat(consumerJoin("g", "b", "moved"))
+	described, err := kadm.NewClient(cl).DescribeConsumerGroups(ctx, "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch := described["g"].Members[0].MemberEpoch
+	told := beat(consumerBeat("g", "a", epoch))
+	if told.ErrorCode != 0 || told.Assignment == nil || len(told.Assignment.Topics[0].Partitions) != 2 {
+		t.Fatalf("a is told to let go: %+v", told)
+	}
+	before := describe()
+
+	find := kmsg.NewPtrFindCoordinatorRequest()
+	find.CoordinatorKey, find.CoordinatorKeys = "g", []string{"g"}
+	found, err := find.RequestWith(ctx, cl)
+	if err != nil || found.Coordinators[0].ErrorCode != 0 {
+		t.Fatalf("%v, %+v", err, found)
+	}
+	d.tell(fmt.Sprint("kill ", found.Coordinators[0].NodeID))
+	d.until(": killed")
+	same := beat(consumerBeat("g", "a", epoch))
+	if same.ErrorCode != 0 || same.MemberEpoch != epoch || same.Assignment != nil {
+		t.Errorf("a goes on: %+v", same)
+	}
+	if after := describe(); after != before {
+		t.Errorf("before: %s\nafter:  %s", before, after)
+	}
+	ack := consumerBeat("g", "a", epoch)
+	ack.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{{TopicID: told.Assignment.Topics[0].TopicID, Partitions: told.Assignment.Topics[0].Partitions}}
+	if resp := beat(ack); resp.ErrorCode != 0 || resp.MemberEpoch != epoch+1 {
+		t.Errorf("a has let go: %+v", resp)
+	}
+	if got := beat(consumerBeat("g", "b", epoch+1)); got.ErrorCode != 0 || got.Assignment == nil || len(got.Assignment.Topics[0].Partitions) != 2 {
+		t.Errorf("b gets the others: %+v", got)
 	}
 }
