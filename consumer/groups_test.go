@@ -410,11 +410,8 @@ func TestReadCommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer producer.Close()
-	probe, done := contextFor(2 * time.Second)
-	_, _, err = producer.ProducerID(probe)
-	done()
-	if err != nil {
-		t.Skipf("the node has no coordinator of transactions: %v", err)
+	if _, _, err = producer.ProducerID(ctx); err != nil {
+		t.Fatalf("the node has no coordinator of transactions: %v", err)
 	}
 	for i, commit := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort, kgo.TryCommit, kgo.TryAbort} {
 		if err := producer.BeginTransaction(); err != nil {
