@@ -25,7 +25,7 @@ func newCluster(e *env) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newClusterDescribe(e), newClusterQuorum(e), newClusterFeatures(e), newClusterLogDirs(e), newClusterVoters(e), newClusterUnregister(e))
+	cmd.AddCommand(newClusterDescribe(e), newClusterBrokers(e), newClusterQuorum(e), newClusterFeatures(e), newClusterLogDirs(e), newClusterVoters(e), newClusterUnregister(e))
 	return cmd
 }
 

@@ -3,6 +3,7 @@ package node
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -130,6 +131,17 @@ func TestDevelopersCluster(t *testing.T) {
 	d.tell("kill 2")
 	d.until("node 2: killed")
 	stele("two\n", "produce", "kept")
+	var brokers []struct {
+		Broker    int32
+		Fenced    bool
+		Leads     int
+		Replicas  int
+		OutOfSync int
+	}
+	if err := json.Unmarshal([]byte(stele("", "cluster", "brokers", "--output", "json")), &brokers); err != nil || len(brokers) != 3 || !brokers[1].Fenced || brokers[1].Leads != 0 ||
+		brokers[1].OutOfSync != brokers[1].Replicas || brokers[0].OutOfSync != 0 || brokers[0].Replicas == 0 {
+		t.Errorf("brokers without node 2: %v, %+v", err, brokers)
+	}
 	d.tell("start 2")
 	d.until("node 2: started")
 	d.tell("start 2")
