@@ -35,9 +35,8 @@ type takeover struct {
 	// problems are why this version cannot go on with what is there, kept what it keeps without serving it.
 	problems, kept []string
 	// what internal topics hold that is kept
-	otherGroups    map[string]bool
-	transactionals int
-	unlock         func()
+	otherGroups map[string]bool
+	unlock      func()
 }
 
 // TakeoverError refuses directories that Apache Kafka ran last. Nothing in them was changed.
@@ -174,10 +173,7 @@ func (t *takeover) survey(ctx context.Context) error {
 		}
 	}
 	if n := len(t.otherGroups); n > 0 {
-		t.keep("records of %d groups that are not classic and have no members: %s", n, strings.Join(slices.Sorted(maps.Keys(t.otherGroups)), " "))
-	}
-	if t.transactionals > 0 {
-		t.keep("%d transactional ids, none of them in a transaction", t.transactionals)
+		t.keep("records of %d share or streams groups without members: %s", n, strings.Join(slices.Sorted(maps.Keys(t.otherGroups)), " "))
 	}
 	return nil
 }
@@ -289,14 +285,17 @@ func (t *takeover) newest(name, dir string, wanted func(key []byte) bool) (map[s
 	return values, err
 }
 
-// Types of keys in __consumer_offsets that stand for a member of a group that is not classic.
-var memberKeys = map[int16]string{5: "consumer", 10: "share", 19: "streams"}
+// Types of keys in __consumer_offsets that stand for a member of a group of a kind that is not served.
+var memberKeys = map[int16]string{10: "share", 19: "streams"}
 
-// groups looks for groups in use that are not classic.
+// servedGroupKey says whether a key is of classic groups, of offsets, or of groups of the consumer protocol.
+func servedGroupKey(typ int16) bool { return typ <= 8 || typ == 16 }
+
+// groups looks for groups in use that are of a kind which is not served.
 func (t *takeover) groups(name, dir string) error {
 	values, err := t.newest(name, dir, func(key []byte) bool {
 		typ, _, ok := groupKey(key)
-		return ok && typ > 2 // the others are those of classic groups
+		return ok && !servedGroupKey(typ)
 	})
 	if err != nil {
 		return err
@@ -310,7 +309,7 @@ func (t *takeover) groups(name, dir string) error {
 		}
 	}
 	for _, group := range slices.Sorted(maps.Keys(members)) {
-		t.problem("%s has %d members: this version serves classic groups only; stop them under Apache Kafka first (group.protocol=classic serves them here)", group, members[group])
+		t.problem("%s has %d members: this version serves classic and consumer groups only; stop them under Apache Kafka first", group, members[group])
 	}
 	return nil
 }
@@ -345,7 +344,6 @@ func (t *takeover) transactions(name, dir string) error {
 			continue
 		}
 	}
-	t.transactionals += len(values)
 	return nil
 }
 

@@ -102,19 +102,6 @@ var Accepted = []Difference{
 				return slices.ContainsFunc(t.Partitions, func(p kmsg.ProduceRequestTopicPartition) bool { return !oneBatch(p.Records) })
 			})
 		}},
-	{"transactions", "transactional ids, and the topic of their coordinator", "transactions are not served yet: UNSUPPORTED_VERSION", always,
-		func(f Finding) bool {
-			switch req := f.Request.(type) {
-			case *kmsg.InitProducerIDRequest:
-				return req.TransactionalID != nil
-			case *kmsg.FindCoordinatorRequest:
-				return req.CoordinatorType == 1
-			case *kmsg.ProduceRequest:
-				return f.kafkaInt("ErrorCode") == 49 && (f.steleInt("ErrorCode") == 48 || req.TransactionID != nil) ||
-					f.kafkaInt("ErrorCode") != 0 && f.steleInt("ErrorCode") == 3 && f.inTopic("__transaction_state")
-			}
-			return f.inTopic("__transaction_state") || f.aboutResource("__transaction_state")
-		}},
 	{"impossible-producers", "a marker of a producer whose id or epoch, or of a version of transactions that, is below zero: Kafka answers UNKNOWN_SERVER_ERROR, to all that the request asks for or to that marker", "Kafka's handler fails; Stele answers INVALID_REQUEST for that marker, and writes the others", always,
 		func(f Finding) bool {
 			req, ok := f.Request.(*kmsg.WriteTxnMarkersRequest)
@@ -190,6 +177,8 @@ var Accepted = []Difference{
 	{"eligible-leaders", "min.insync.replicas with eligible leader replicas, which Kafka turns on in a new cluster: a cluster-wide value, and none for single brokers", "served, and off in a new cluster", always,
 		func(f Finding) bool {
 			switch f.Key {
+			case 18:
+				return f.at("FinalizedFeatures[]", "FinalizedFeatures[] (count)") && f.Stele == absent && f.kafkaText("Name") == "eligible.leader.replicas.version"
 			case 19, 32:
 				return f.eitherText("Name") == "min.insync.replicas" || f.Stele == absent && strings.Contains(f.Kafka, `"min.insync.replicas"`) || f.ends("ConfigSynonyms[] (count)") && strings.Contains(f.kafkaText("Name"), "min.insync.replicas")
 			case 44:

@@ -267,7 +267,7 @@ var healthy = []toolStep{
 	{name: "config-broker", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --describe --broker 2", wait: `max\.connections=1000 sensitive`},
 	{name: "config-other-broker", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --describe --broker 3"},
 	{name: "config-defaults-alter", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --broker-defaults --add-config message.max.bytes=2000000"},
-	{name: "config-defaults", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --describe --broker-defaults"},
+	{name: "config-defaults", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --describe --broker-defaults", wait: `message\.max\.bytes`},
 	{name: "config-read-only", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --broker 2 --add-config node.id=7", fails: true},
 	{name: "config-unknown-broker", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --broker 9 --add-config max.connections=1000", fails: true},
 	{name: "config-broker-delete", tool: "ConfigCommand", args: "--bootstrap-server BOOTSTRAP --alter --broker 2 --delete-config max.connections"},
