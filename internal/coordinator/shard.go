@@ -354,6 +354,9 @@ func (r *runner[S, R]) arm(timer *time.Timer) {
 // absorb takes the effects of one event: records into the batch and into the
 // shard, replies to their callers now or with the batch.
 func (r *runner[S, R]) absorb(fx shard.Effects[R]) {
+	if fx.Beside != nil {
+		r.beside(fx.Beside) // also when the write fails: the shard waits for the outcome
+	}
 	var holder *pending
 	if len(fx.Records) > 0 {
 		var err error
@@ -372,9 +375,6 @@ func (r *runner[S, R]) absorb(fx shard.Effects[R]) {
 		} else {
 			r.deliver(reply.To, reply.Response)
 		}
-	}
-	if fx.Beside != nil {
-		r.beside(fx.Beside)
 	}
 	if fx.Write != 0 {
 		if holder != nil {

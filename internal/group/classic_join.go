@@ -47,14 +47,15 @@ func (s *Shard) JoinGroup(now time.Time, to ReplyTo, client RequestContext, req 
 		fx.Reply(to, joinError(ErrInconsistentGroupProtocol, req.MemberID))
 		return fx
 	}
+	if consumers.exists() && (req.MemberID == "" || !made) {
+		// An empty group changes its protocol for whoever comes; again, if it was to before and that was not written.
+		s.deleteConsumer(consumers, &fx)
+	}
 	if req.MemberID != "" {
 		s.joinKnown(now, g, j, &fx)
 		return fx
 	}
 	if made {
-		if consumers.exists() {
-			s.deleteConsumer(consumers, &fx) // an empty group changes its protocol for whoever comes
-		}
 		s.create(g, &fx)
 	}
 	s.joinUnknown(now, g, j, &fx)

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strings"
@@ -180,7 +181,8 @@ func assignMixed(members []assignee, partitions map[[16]byte]int32) []ownedSet {
 	}
 	for _, i := range m.order {
 		for p := range eachPartition(members[i].had) {
-			if _, ok := left[p]; ok && slices.Contains(members[i].topics, p.topic) {
+			_, ok := left[p]
+			if _, subscribed := slices.BinarySearchFunc(members[i].topics, p.topic, func(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) }); ok && subscribed {
 				m.give(i, p)
 				delete(left, p)
 			}
@@ -216,11 +218,12 @@ func (m *mixed) move(from, to int, topic [16]byte) {
 func (m *mixed) level() bool {
 	most := slices.Clone(m.order)
 	slices.SortStableFunc(most, func(a, b int) int { return cmp.Compare(len(m.target[b]), len(m.target[a])) })
+	least, stuck := len(m.target[most[len(most)-1]]), map[int]bool{}
 	for _, from := range most {
-		if len(m.target[from]) < 2 {
+		if len(m.target[from]) < least+2 {
 			return false
 		}
-		if m.relieve(from) {
+		if !stuck[from] && m.relieve(from, stuck) {
 			return true
 		}
 	}
@@ -233,8 +236,9 @@ type hop struct {
 	topic [16]byte
 }
 
-// relieve looks for the shortest chain from a member to one that has at least two partitions less.
-func (m *mixed) relieve(start int) bool {
+// relieve looks for the shortest chain from a member to one that has at least two partitions less. Where there is none, those
+// that were reached are stuck: they are tried after it, have no more than it, and reach no others.
+func (m *mixed) relieve(start int, stuck map[int]bool) bool {
 	reached := map[int]hop{start: {-1, [16]byte{}}}
 	tried := map[[16]byte]bool{}
 	queue := []int{start}
@@ -247,7 +251,7 @@ func (m *mixed) relieve(start int) bool {
 			}
 			tried[topic] = true
 			for _, to := range m.subscribers[topic] {
-				if _, ok := reached[to]; ok {
+				if _, ok := reached[to]; ok || stuck[to] {
 					continue
 				}
 				reached[to] = hop{at, topic}
@@ -260,6 +264,9 @@ func (m *mixed) relieve(start int) bool {
 				queue = append(queue, to)
 			}
 		}
+	}
+	for who := range reached {
+		stuck[who] = true
 	}
 	return false
 }

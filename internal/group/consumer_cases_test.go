@@ -111,3 +111,8 @@ func TestB119_subscriptions_change(t *testing.T) {
 	// Each change of a subscription, and of the topics there are, makes a new epoch, and the next assignment has only topics that are subscribed to and exist.
 	converse(t, "B119")
 }
+
+func TestFailedConversions(t *testing.T) {
+	// What was to change a group and could not be written is done again by the next request: an empty consumer group becomes a classic one, topics that grew are assigned; and a heartbeat that is refused leaves an empty classic group as it was.
+	converse(t, "failed_conversions")
+}

@@ -193,14 +193,16 @@ func (s *Shard) downgrade(now time.Time, g *consumerGroup, gone []string, fx *Ef
 		s.restartSession(now, classic, m)
 	}
 	s.onFinish(fx, func(_ WriteID, now time.Time, err error, fx *Effects) {
-		if err == nil || s.soft.groups[g.id] != classic {
+		if err == nil {
 			return
 		}
-		for _, m := range classic.members { // it is a consumer group again
-			m.answerJoin(joinError(err, ""), fx)
-			m.answerSync(syncError(err), fx)
+		if s.soft.groups[g.id] == classic {
+			for _, m := range classic.members { // it is a consumer group again
+				m.answerJoin(joinError(err, ""), fx)
+				m.answerSync(syncError(err), fx)
+			}
+			s.forget(classic)
 		}
-		s.forget(classic)
 		s.startConsumerClocks(now, g.id)
 	})
 	s.prepareRebalance(now, classic, fx)

@@ -239,6 +239,7 @@ func (r *replicated) consumer(id string) *consumerGroup {
 	if g == nil {
 		g = newConsumerGroup(id, r.held)
 		r.consumers[id] = g
+		r.held.add(consumerGroupSize)
 	}
 	return g
 }
@@ -280,6 +281,7 @@ func setOrRemove[K comparable, V any](r *replicated, offset int64, g *consumerGr
 	r.journal.Note(offset, t, func() {
 		if g.vacant() && r.consumers[g.id] == g {
 			delete(r.consumers, g.id)
+			r.held.add(-consumerGroupSize)
 		}
 	})
 }

@@ -3,7 +3,6 @@ package group
 import (
 	"bytes"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
@@ -179,7 +178,8 @@ func (b *beat) findGroup() error {
 	case classic == nil:
 		return nil
 	case classic.state == Empty:
-		b.s.removeGroup(classic, b.fx)
+		b.fx.Append(&GroupMetadataRecord{Group: classic.id})
+		b.converts = func() { b.s.forget(classic) }
 		return nil
 	}
 	return b.s.upgrade(b.now, classic, b)
@@ -197,7 +197,7 @@ func (b *beat) findMember() error {
 		owner, instance = g.instances[*req.InstanceID]
 	}
 	known, ok := g.members.Get(b.id)
-	if !ok && !instance && (len(g.members.Newest()) >= b.s.config.ConsumerMaxSize || !b.s.held.room(memberSize+int64(len(req.SubscribedTopicNames))*16)) {
+	if !ok && !instance && len(g.members.Newest()) >= b.s.config.ConsumerMaxSize || !b.room(known) {
 		return ErrGroupMaxSizeReached
 	}
 	switch {
@@ -220,6 +220,18 @@ func (b *beat) findMember() error {
 		b.known = known
 	}
 	return nil
+}
+
+// room says whether what the heartbeat brings may be held: of a member that is known, what is more than it has.
+func (b *beat) room(known *ConsumerMemberValue) bool {
+	n := int64(memberSize + len(deref(b.req.SubscribedTopicRegex)))
+	for _, topic := range b.req.SubscribedTopicNames {
+		n += int64(len(topic) + 16)
+	}
+	if known != nil {
+		return n <= consumerMemberBytes("", known) || b.s.held.room(n-consumerMemberBytes("", known))
+	}
+	return b.s.held.room(n + consumerGroupSize)
 }
 
 // checkEpoch refuses a member that is ahead of what is known of it, or behind. One step behind is the member that missed
@@ -314,7 +326,7 @@ func (b *beat) update() error {
 		case newRegex == "" || resolved:
 			b.raise = true
 		case b.g.byRegex[newRegex] == 0:
-			if _, err := regexp.Compile(newRegex); err != nil {
+			if _, err := compileRegex(newRegex); err != nil {
 				return fmt.Errorf("%w: %v", ErrInvalidRegularExpression, err)
 			}
 		}
@@ -379,11 +391,10 @@ func consumerTombstones(group, member string) []Record {
 func (b *beat) raiseEpoch() {
 	soft := b.s.softConsumer(b.g.id)
 	b.epoch, b.hash = b.g.groupEpoch()
-	if b.raise || soft.checked != b.s.image {
+	if b.raise || soft.checked != b.s.image || soft.hash != b.hash { // the last: what it was raised for was not written
 		hash := b.s.topicsHash(b.topics())
 		b.raise = b.raise || hash != b.hash
-		b.hash = hash
-		soft.checked = b.s.image
+		b.hash, soft.hash, soft.checked = hash, hash, b.s.image
 	}
 	if b.raise {
 		b.epoch++
@@ -479,7 +490,8 @@ func (b *beat) assign() {
 		b.target = b.g.targetOf(b.replaced)
 	}
 	interval := b.s.consumerSettings(b.g.id).AssignmentInterval
-	if b.epoch <= b.targetEpoch || at != 0 && b.now.UnixMilli()-at < interval.Milliseconds() {
+	since := b.now.UnixMilli() - at // below zero: by the clock of another coordinator
+	if b.epoch <= b.targetEpoch || at != 0 && since >= 0 && since < interval.Milliseconds() {
 		return
 	}
 	members := make(map[string]*ConsumerMemberValue, len(b.g.members.Newest())+1)
@@ -534,7 +546,7 @@ func (b *beat) reconcile() *ConsumerHeartbeatReply {
 		},
 	}
 	next := step.next()
-	session, rebalance := settings.SessionTimeout, millis(b.member.RebalanceTimeoutMs)
+	session, rebalance := settings.SessionTimeout, max(millis(b.member.RebalanceTimeoutMs), time.Millisecond)
 	if b.classic != nil {
 		session, rebalance = millis(b.classic.SessionTimeoutMs), 0
 	} else {

@@ -22,7 +22,8 @@ func (s *Shard) consumerSettings(group string) ConsumerSettings {
 // A softConsumer is the soft state of a consumer group.
 type softConsumer struct {
 	clocks  map[string]*consumerClocks // by member id
-	checked *metadata.Image            // the one that the group's topics were last compared with
+	checked *metadata.Image            // the one that the group's topics were last compared with, and what they looked like
+	hash    int64
 	regexes regexRefresh
 }
 
@@ -93,6 +94,9 @@ func (s *Shard) stopClocks(group, member string) {
 		s.soft.timers.stop(&clocks.join)
 		s.soft.timers.stop(&clocks.sync)
 		delete(soft.clocks, member)
+	}
+	if len(soft.clocks) == 0 && !s.replicated.consumers[group].exists() {
+		delete(s.soft.consumers, group)
 	}
 }
 
@@ -209,6 +213,13 @@ func (s *Shard) deleteConsumer(g *consumerGroup, fx *Effects) {
 		fx.Append(&ConsumerPartitionsRecord{Group: g.id})
 	}
 	fx.Append(&ConsumerGroupRecord{Group: g.id})
+	if soft := s.soft.consumers[g.id]; soft != nil {
+		for member := range soft.clocks {
+			if g.members.Unsettled(member) {
+				return // it may be there again, and its clock with it; else that runs out and finds nobody
+			}
+		}
+	}
 	s.forgetConsumer(g.id)
 }
 

@@ -34,12 +34,20 @@ type RegexResult struct {
 	topics map[string][]string
 }
 
+// compileRegex compiles a regular expression that has to match whole names.
+func compileRegex(text string) (*regexp.Regexp, error) {
+	if _, err := regexp.Compile(text); err != nil {
+		return nil, err
+	}
+	return regexp.Compile("^(?:" + text + ")$")
+}
+
 // run resolves: whole names count, and only topics of which the client may know.
 func (j *regexJob) run() *RegexResult {
 	result := &RegexResult{group: j.group, image: j.image, topics: map[string][]string{}}
 	for _, text := range j.regexes {
 		matched := []string{}
-		if re, err := regexp.Compile("^(?:" + text + ")$"); err == nil { // it was compiled before; an old version's may not be
+		if re, err := compileRegex(text); err == nil { // it was compiled before; an old version's may not be
 			for name := range j.image.Topics().All() {
 				if re.MatchString(name) && (j.mayDescribe == nil || j.mayDescribe(name)) {
 					matched = append(matched, name)
@@ -65,7 +73,12 @@ func (s *Shard) refreshRegexes(b *beat) {
 	if len(used) == 0 || soft.running || !soft.at.IsZero() && b.now.Sub(soft.at) <= regexPause {
 		return
 	}
-	due := soft.at.IsZero() || b.now.Sub(soft.at) > s.config.RegexRefreshInterval || topicsMade(soft.topics, s.image)
+	due := soft.at.IsZero() || b.now.Sub(soft.at) > s.config.RegexRefreshInterval
+	if !due && soft.topics != s.image {
+		if due = topicsMade(soft.topics, s.image); !due {
+			soft.topics = s.image // the next heartbeat need not look again
+		}
+	}
 	for regex := range used {
 		if _, resolved := b.g.regexes.Get(regex); !resolved {
 			due = true
@@ -110,16 +123,24 @@ func (s *Shard) RegexesResolved(now time.Time, result *RegexResult) Effects {
 			continue
 		}
 		topics := result.topics[regex]
-		old, ok := g.regexes.Get(regex)
-		if !ok || !slices.Equal(old.Topics, topics) {
-			changed = true
+		var before []string
+		if old, ok := g.regexes.Get(regex); ok {
+			before = old.Topics
 		}
+		changed = changed || !slices.Equal(before, topics)
 		fx.Append(&ConsumerRegexRecord{Group: g.id, Regex: regex, Value: &ConsumerRegexValue{Topics: topics, Version: result.image.Offset(), Timestamp: now.UnixMilli()}})
 	}
-	epoch, before := g.groupEpoch()
+	epoch, oldHash := g.groupEpoch()
 	hash := s.topicsHash(g.topics(nil, result.topics))
-	if changed || hash != before {
+	if changed || hash != oldHash {
 		fx.Append(&ConsumerGroupRecord{Group: g.id, Value: &ConsumerGroupValue{Epoch: epoch + 1, MetadataHash: hash}})
+	}
+	if fx.Records != nil {
+		s.onFinish(&fx, func(_ WriteID, _ time.Time, err error, _ *Effects) {
+			if soft := s.soft.consumers[g.id]; err != nil && soft != nil {
+				soft.regexes.topics = metadata.EmptyImage() // what was found is forgotten: look again
+			}
+		})
 	}
 	return fx
 }

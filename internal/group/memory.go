@@ -25,6 +25,8 @@ const (
 	memberSize   = 768
 	protocolSize = 64
 	offsetSize   = 256
+
+	consumerGroupSize = 2 * groupSize
 )
 
 // held is a shard's part of the memory. A nil shared one counts nothing and has no limit.

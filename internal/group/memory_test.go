@@ -33,7 +33,7 @@ func (r *rig) checkHeld() {
 		}
 	}
 	for _, g := range r.s.replicated.consumers {
-		want += tableBytes(g.members, consumerMemberBytes) + tableBytes(g.targets, targetBytes) + tableBytes(g.currents, currentBytes) + tableBytes(g.regexes, regexBytes)
+		want += consumerGroupSize + tableBytes(g.members, consumerMemberBytes) + tableBytes(g.targets, targetBytes) + tableBytes(g.currents, currentBytes) + tableBytes(g.regexes, regexBytes)
 	}
 	if have := r.s.held.n; have != want || r.config.Memory.Bytes() != want {
 		panic(fmt.Sprintf("%d bytes are said to be held, %d of the memory, and there are %d", have, r.config.Memory.Bytes(), want))
