@@ -122,15 +122,16 @@ func (p *producers) check(b record.Batch, o *AppendOptions, g *guard, strict boo
 	if st != nil && e < st.epoch {
 		return nil, &InvalidProducerEpochError{b.ProducerID(), e, st.epoch}
 	}
-	if !client {
-		if o.Guard.Held() && g != o.Guard.g {
-			return nil, &InvalidTxnStateError{b.ProducerID(), "the transaction that was verified with its coordinator has ended"}
-		}
-		return nil, nil
+	if !client && o.Guard.Held() && g != o.Guard.g {
+		return nil, &InvalidTxnStateError{b.ProducerID(), "the transaction that was verified with its coordinator has ended"}
 	}
+	// Offsets that a coordinator appends are held to it too: their transaction may have ended since it was seen open.
 	inTxn := st != nil && st.txnFirstOffset >= 0
 	if strict && b.IsTransactional() && !(inTxn && st.epoch == e) && !o.TxnVerified && (g == nil || o.Guard.g != g) {
 		return nil, &InvalidTxnStateError{b.ProducerID(), "transaction is not verified with its coordinator"}
+	}
+	if !client {
+		return nil, nil
 	}
 	if g != nil && first > g.lowest {
 		return nil, &OutOfOrderSequenceError{b.ProducerID(), e, g.lowest, first, last}

@@ -342,7 +342,7 @@ func TestBatchesWithoutSequences(t *testing.T) {
 	t.Parallel()
 	x := newTester(t, compact(Config{})).open()
 	commit := keyed(ts0, record.BuilderOptions{Producer: &record.Producer{ID: 7, Epoch: 1, BaseSequence: record.NoSequence}, Transactional: true}, kv{"g", "1"})
-	coordinator := AppendOptions{Origin: OriginCoordinator}
+	coordinator := AppendOptions{Origin: OriginCoordinator, TxnVerified: true}
 	for range 2 {
 		if _, err := x.try(commit, 0, coordinator); err != nil {
 			t.Fatal(err)
