@@ -249,6 +249,9 @@ type heldView struct {
 	Hanging bool `json:"hanging"`
 }
 
+// longestTransaction is how long a transaction may be open, unless the brokers' transaction.max.timeout.ms is set.
+const longestTransaction = 15 * time.Minute
+
 func newTxnFindHanging(e *env) *cobra.Command {
 	var topics []string
 	var atLeast time.Duration
@@ -283,7 +286,7 @@ with the producer behind it and, if its coordinator knows, the client and its ho
 		},
 	}
 	cmd.Flags().StringArrayVarP(&topics, "topic", "t", nil, "only in this topic; may be repeated")
-	cmd.Flags().DurationVar(&atLeast, "older-than", 15*time.Minute, "how long no transaction may be open: the brokers' transaction.max.timeout.ms")
+	cmd.Flags().DurationVar(&atLeast, "older-than", longestTransaction, "how long no transaction may be open: the brokers' transaction.max.timeout.ms")
 	cmd.Flags().BoolVar(&all, "all", false, "also those that are open and will end")
 	return cmd
 }
@@ -378,7 +381,8 @@ func newTxnAbort(e *env) *cobra.Command {
 The partition's leader is told, not the coordinator: a transaction that the
 coordinator still has open there is refused, unless --force is given. Its producer
 would only learn of the abort by an error, and partitions that are committed later
-would not fit to it.`,
+would not fit to it. One that is younger than 15 minutes is refused too, even if no
+coordinator lists it: a coordinator that is just moving lists nothing.`,
 		Example: "  stele txn find-hanging\n  stele txn abort orders 3 --producer-id 4001",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -398,7 +402,7 @@ would not fit to it.`,
 		},
 	}
 	cmd.Flags().Int64Var(&producer, "producer-id", -1, "the producer whose transaction hangs")
-	cmd.Flags().BoolVar(&force, "force", false, "abort it although its coordinator has it open")
+	cmd.Flags().BoolVar(&force, "force", false, "abort it although its coordinator has it open, or it is young")
 	return cmd
 }
 
@@ -421,8 +425,12 @@ func (a txnAdmin) abort(ctx context.Context, tp topicPartition, producer int64, 
 		return fmt.Errorf("%s: it has no open transaction there; `stele txn find-hanging --all` shows those that are", what)
 	}
 	row := rows[at]
-	if !row.Hanging && !force {
+	switch {
+	case force:
+	case !row.Hanging:
 		return fmt.Errorf("%s: its coordinator has it open, as %s in state %s, of client %s at %s: end it there, or add --force", what, row.ID, row.State, orNone(row.ClientID), orNone(row.ClientHost))
+	case row.AgeMs < longestTransaction.Milliseconds(): // its coordinator may be on its way to another node, and list nothing
+		return fmt.Errorf("%s: no coordinator lists it, but it is only %s old and may still end by itself: wait until it is %s old, or add --force", what, age(row.AgeMs), age(longestTransaction.Milliseconds()))
 	}
 	marker := kadm.TxnMarkers{ProducerID: producer, ProducerEpoch: row.ProducerEpoch, CoordinatorEpoch: max(row.CoordinatorEpoch, 0)}
 	marker.Topics.Add(tp.Topic, tp.Partition)

@@ -17,7 +17,8 @@ import (
 )
 
 // A transaction that is open is listed, described and found with its client and host; one that no coordinator knows of is
-// found as hanging, and aborted, after which consumers go on. One that its coordinator has open is not aborted without force.
+// found as hanging, and aborted, after which consumers go on. One that its coordinator has open, or that is young, is not
+// aborted without force.
 func TestTxn(t *testing.T) {
 	t.Parallel()
 	n, err := startFor(t.Context(), t.TempDir(), "offsets.topic.num.partitions=1", "transaction.state.log.num.partitions=1", "transaction.partition.verification.enable=false")
@@ -54,7 +55,7 @@ func TestTxn(t *testing.T) {
 	if err := cl.ProduceSync(ctx, kgo.StringRecord("v")).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	hang(t, addr, "made", 1)
+	hang(t, addr, "made", 1, 987654, time.UnixMilli(1700000000000))
 
 	var listed []listedTxn
 	if show(&listed, "txn", "list", "--state", "ongoing"); len(listed) != 1 || listed[0].ID != "billing" || listed[0].State != "Ongoing" || listed[0].Coordinator != 1 {
@@ -101,18 +102,23 @@ func TestTxn(t *testing.T) {
 	if err := cl.EndTransaction(ctx, kgo.TryCommit); err != nil {
 		t.Error(err)
 	}
+	hang(t, addr, "made", 1, 987655, time.Now())
+	if out := run(1, "txn", "abort", "made", "1", "--producer-id", "987655"); !strings.Contains(out, "15m0s") || !strings.Contains(out, "--force") {
+		t.Error(out)
+	}
+	run(0, "txn", "abort", "made", "1", "--producer-id", "987655", "--force")
 }
 
 // hang leaves a transaction in a partition that no coordinator knows of.
-func hang(t *testing.T, addr, topic string, partition int32) {
+func hang(t *testing.T, addr, topic string, partition int32, producer int64, at time.Time) {
 	t.Helper()
 	conn, err := wire.Dial(t.Context(), (&net.Dialer{}).DialContext, addr, wire.DialOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	b := record.NewBuilder(record.BuilderOptions{Producer: &record.Producer{ID: 987654, Epoch: 4, BaseSequence: 0}, Transactional: true})
-	if err := b.Append(1700000000000, nil, []byte("v"), nil); err != nil {
+	b := record.NewBuilder(record.BuilderOptions{Producer: &record.Producer{ID: producer, Epoch: 4, BaseSequence: 0}, Transactional: true})
+	if err := b.Append(at.UnixMilli(), nil, []byte("v"), nil); err != nil {
 		t.Fatal(err)
 	}
 	req := kmsg.NewPtrProduceRequest()

@@ -44,6 +44,7 @@ type txnRunner = runner[*txn.Shard, *txn.Record]
 // markerTask is a marker on its way, for those of its partitions that have no answer yet.
 type markerTask struct {
 	owner      *txnRunner
+	load       int64 // which of the owner's loads
 	marker     txn.Marker
 	partitions []txn.TopicPartition
 	tries      int
@@ -52,7 +53,7 @@ type markerTask struct {
 
 // markerSender brings markers to the leaders of their partitions, until each has answered: one request at a time to
 // each broker, with all that has come for it meanwhile. Partitions that are no more are done. Markers of a shard that has
-// ended are dropped: the next coordinator sends them, in its epoch.
+// ended, or was loaded again, are dropped: the next coordinator sends them, in its epoch, or the same one does, anew.
 type markerSender struct {
 	host  *host[*txn.Shard, *txn.Record]
 	write func(ctx context.Context, broker int32, markers []Marker) [][]MarkerOutcome
@@ -96,7 +97,7 @@ func (m *markerSender) close() {
 func (m *markerSender) send(owner *txnRunner, markers []txn.Marker) {
 	m.mu.Lock()
 	for _, marker := range markers {
-		m.inbox = append(m.inbox, &markerTask{owner: owner, marker: marker, partitions: marker.Partitions})
+		m.inbox = append(m.inbox, &markerTask{owner: owner, load: owner.loads.Load(), marker: marker, partitions: marker.Partitions})
 	}
 	m.mu.Unlock()
 	m.signal()
@@ -288,7 +289,7 @@ func (t *markerTask) ended() bool {
 	case <-t.owner.done:
 		return true
 	default:
-		return false
+		return t.owner.loads.Load() != t.load
 	}
 }
 
@@ -297,5 +298,9 @@ func (t *markerTask) written(ctx context.Context, partitions []txn.TopicPartitio
 }
 
 func (t *markerTask) tell(ctx context.Context, fn func(r *txnRunner)) {
-	_ = t.owner.enqueue(ctx, fn) // a shard that is not there takes its transactions up again by itself
+	_ = t.owner.enqueue(ctx, func(r *txnRunner) {
+		if r.loads.Load() == t.load {
+			fn(r)
+		}
+	}) // a shard that is not there takes its transactions up again by itself
 }

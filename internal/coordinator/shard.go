@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stelelog/stele/internal/record"
@@ -35,6 +36,8 @@ type runner[S machine[R], R any] struct {
 	cancel context.CancelFunc
 	ending <-chan struct{} // closed when the shard is to end
 	done   chan struct{}   // closed when the goroutine has ended: nothing is answered any more
+
+	loads atomic.Int64 // how often the shard was loaded
 
 	mu     sync.Mutex
 	status status
@@ -180,6 +183,7 @@ func (r *runner[S, R]) run(ctx context.Context) {
 // load replays the whole partition, and returns what its kind wants to do once the shard is active, or nil.
 // Reads stay at the high watermark as it rises.
 func (r *runner[S, R]) load(ctx context.Context) (loaded func(S) shard.Effects[R], err error) {
+	r.loads.Add(1)
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
@@ -276,7 +280,9 @@ func (r *runner[S, R]) loop(ctx context.Context) (cause error) {
 	defer timer.Stop()
 	for {
 		r.settle()
-		r.commit()
+		if r.moved == nil { // else what was replayed since is in no log, though the high watermark may be above it
+			r.commit()
+		}
 		if r.moved != nil {
 			return r.moved
 		}
@@ -525,7 +531,9 @@ func (r *runner[S, R]) commit() {
 		for _, write := range b.writes {
 			r.absorb(r.shard.Finish(r.now(), write, nil))
 		}
-		r.settle()
+		if r.settle(); r.moved != nil {
+			return
+		}
 	}
 }
 

@@ -104,6 +104,9 @@ func (t *Transactions) InitProducerID(ctx context.Context, req txn.InitRequest) 
 
 // AddPartitions answers AddPartitionsToTxn and AddOffsetsToTxn, for one transaction.
 func (t *Transactions) AddPartitions(ctx context.Context, req txn.AddRequest) (*txn.AddReply, error) {
+	if req.ID == "" {
+		return &txn.AddReply{Err: txn.ErrInvalidRequest}, nil // whether or not a shard is loaded
+	}
 	return ask[*txn.AddReply](ctx, t.host, req.ID, func(s *txn.Shard, now time.Time, to shard.ReplyTo) txn.Effects {
 		return s.AddPartitions(now, to, req)
 	})
@@ -111,6 +114,9 @@ func (t *Transactions) AddPartitions(ctx context.Context, req txn.AddRequest) (*
 
 // EndTxn answers one EndTxn, once the transaction is decided.
 func (t *Transactions) EndTxn(ctx context.Context, req txn.EndRequest) (*txn.EndReply, error) {
+	if req.ID == "" {
+		return (&txn.EndReply{}).Failed(txn.ErrInvalidRequest).(*txn.EndReply), nil
+	}
 	return withProducerID(ctx, t, func() (*txn.EndReply, error, error) {
 		reply, err := ask[*txn.EndReply](ctx, t.host, req.ID, func(s *txn.Shard, now time.Time, to shard.ReplyTo) txn.Effects {
 			return s.EndTxn(now, to, req)

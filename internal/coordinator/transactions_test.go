@@ -240,6 +240,107 @@ func TestT040_completion_is_tried_again(t *testing.T) {
 	})
 }
 
+// appendState has somebody else bring a transactional id to a state in the log.
+func appendState(t *testing.T, p *memoryPartition, id string, m *txn.Metadata) {
+	t.Helper()
+	key, value, err := txn.EncodeRecord(&txn.Record{ID: id, Value: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := record.NewBuilder(record.BuilderOptions{})
+	if err := b.Append(1, key, value, nil); err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.appendLocked(b.Bytes(), 0)
+}
+
+// A shard that is loaded again in its epoch sends none of the markers from before: somebody has ended their transaction.
+func TestMarkersOfTheLoadBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newMemoryPartition()
+		l := &leaders{answer: func(int32, Marker) []MarkerOutcome { return nil }}
+		tx := newTestTransactions(t, p, l, 8)
+		defer tx.Close()
+		mustAddAndEnd(t, tx, "tx", mustInit(t, tx, "tx"), both()[0])
+		synctest.Wait()
+		if got := l.taken(); len(got) != 1 {
+			t.Errorf("%q", got)
+		}
+		appendState(t, p, "tx", &txn.Metadata{ProducerID: 4000, PreviousProducerID: 4000, NextProducerID: txn.NoProducerID, ProducerEpoch: 1, TimeoutMs: 60000, State: txn.CompleteCommit})
+		reply, err := tx.InitProducerID(t.Context(), txn.InitRequest{ID: "other", TimeoutMs: 60000, ProducerID: -1, ProducerEpoch: -1})
+		if err != nil || !errors.Is(reply.Err, shard.ErrNotCoordinator) {
+			t.Errorf("%+v, %v", reply, err)
+		}
+		synctest.Wait()
+		if got := stateOf(t, tx, "tx"); got != "CompleteCommit" {
+			t.Errorf("loaded again: %s", got)
+		}
+		l.taken()
+		<-time.After(10 * time.Second)
+		if got := l.taken(); len(got) != 0 {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// Once the log's end has moved, what is replayed until the shard is loaded again is in no log: nothing of it is decided,
+// though the high watermark is above it.
+func TestNothingIsDecidedOnceTheEndMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newMemoryPartition()
+		l := &leaders{}
+		tx := newTestTransactions(t, p, l, 8)
+		defer tx.Close()
+		producer := mustInit(t, tx, "tx")
+		added, err := tx.AddPartitions(t.Context(), txn.AddRequest{ID: "tx", ProducerID: producer.ProducerID, ProducerEpoch: producer.ProducerEpoch, Version: txn.Version2, Partitions: both()})
+		if err != nil || added.Err != nil {
+			t.Fatalf("%+v, %v", added, err)
+		}
+		for range 3 {
+			appendState(t, p, "other", nil)
+		}
+		var decided []txn.Marker
+		one, err := tx.shardOf("tx")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := one.enqueue(t.Context(), func(r *txnRunner) {
+			r.after = func(r *txnRunner) { decided = append(decided, r.shard.TakeMarkers()...) }
+			r.absorb(r.shard.InitProducerID(r.now(), 0, txn.InitRequest{ID: "new", TimeoutMs: 60000, ProducerID: -1, ProducerEpoch: -1}))
+			if err := r.flush(); !errors.Is(err, errEndMoved) {
+				t.Errorf("%v", err)
+			}
+			r.absorb(r.shard.EndTxn(r.now(), 0, txn.EndRequest{ID: "tx", ProducerID: producer.ProducerID, ProducerEpoch: producer.ProducerEpoch, Commit: true, Version: txn.Version2}))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if len(decided) != 0 {
+			t.Errorf("%+v", decided)
+		}
+		if got := stateOf(t, tx, "tx"); got != "Ongoing" {
+			t.Errorf("loaded again: %s", got)
+		}
+	})
+}
+
+// A request without an id is invalid wherever it arrives.
+func TestNoTransactionalID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tx := newTestTransactions(t, newMemoryPartition(), &leaders{}, 0)
+		defer tx.Close()
+		tx.Resigned(0, 1)
+		if reply, err := tx.AddPartitions(t.Context(), txn.AddRequest{}); err != nil || !errors.Is(reply.Err, txn.ErrInvalidRequest) {
+			t.Errorf("add: %+v, %v", reply, err)
+		}
+		if reply, err := tx.EndTxn(t.Context(), txn.EndRequest{}); err != nil || !errors.Is(reply.Err, txn.ErrInvalidRequest) || reply.ProducerID != -1 {
+			t.Errorf("end: %+v, %v", reply, err)
+		}
+	})
+}
+
 func txnOffsetOf(groupID string, offset int64) *kmsg.TxnOffsetCommitRequest {
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
 	req.Version, req.Group, req.ProducerID, req.ProducerEpoch, req.Generation = 5, groupID, 4000, 0, -1

@@ -436,7 +436,7 @@ func (a *brokerAPI) listTransactions(r *Request, req *kmsg.ListTransactionsReque
 		filter.Duration = time.Duration(min(req.DurationFilterMillis, int64(1<<63-1)/int64(time.Millisecond))) * time.Millisecond
 	}
 	if req.Version >= 2 && req.TransactionalIDPattern != nil && *req.TransactionalIDPattern != "" {
-		pattern, err := regexp.Compile("^(?:" + *req.TransactionalIDPattern + ")$")
+		pattern, err := wholePattern(*req.TransactionalIDPattern)
 		if err != nil {
 			resp.ErrorCode = errorCode(txn.ErrInvalidRegularExpression)
 			return resp
@@ -457,6 +457,14 @@ func (a *brokerAPI) listTransactions(r *Request, req *kmsg.ListTransactionsReque
 		resp.TransactionStates = append(resp.TransactionStates, out)
 	}
 	return resp
+}
+
+// wholePattern matches what text matches from beginning to end.
+func wholePattern(text string) (*regexp.Regexp, error) {
+	if _, err := regexp.Compile(text); err != nil { // "a)|(b" is none, though it is between parentheses
+		return nil, err
+	}
+	return regexp.Compile("^(?:" + text + ")$")
 }
 
 // TransactionClient is who has a transactional id, as its coordinator tells it beside what Kafka tells. It is empty

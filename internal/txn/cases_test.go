@@ -76,7 +76,8 @@ func TestT005_init_table(t *testing.T) {
 	r.put("tx", Metadata{ProducerID: 4000, ProducerEpoch: 32766, State: CompleteCommit, lastProducerEpoch: NoEpoch})
 	r.want("the epochs are used up", r.init("tx", 4000, 32766), "(5000,0)")
 	r.want("again", r.init("tx", 4000, 32766), "(5000,0)")
-	r.want("record", r.newest(), "Empty (5000,0)")
+	r.want("and again", r.init("tx", 4000, 32766), "(5000,0)")
+	r.want("record", r.newest(), "Empty (5000,0) previous 4000")
 	r.load()
 	r.want("again, after a failover", r.init("tx", 4000, 32766), "90")
 	r.noIDs = true
@@ -511,6 +512,59 @@ func TestRefusedMarker(t *testing.T) {
 	r.want("markers of the next", r.out(), "commit (4000,1) v2 p0 p1")
 	r.mark()
 	r.want("the next coordinator", r.newest(), "CompleteCommit (4000,1)")
+}
+
+// A transaction that turns out to be complete has no marker sent, though the next one has its producer id and epoch: such a
+// marker would end the next. Nor does its task of the past count for the next.
+func TestMarkersOfTheTransactionBefore(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	r.put("tx", Metadata{ProducerID: 4000, State: Empty})
+	r.held = true
+	p0 := []TopicPartition{tp("p0")}
+	r.put("tx", Metadata{ProducerID: 4000, State: PrepareCommit, Partitions: p0})
+	r.put("tx", Metadata{ProducerID: 4000, State: CompleteCommit})
+	r.put("tx", Metadata{ProducerID: 4000, State: Ongoing, Partitions: p0})
+	r.put("tx", Metadata{ProducerID: 4000, State: PrepareAbort, Partitions: p0})
+	r.commit()
+	r.want("markers", r.out(), "abort (4000,0) v0 p0")
+	before := r.markers[0]
+	r.mark()
+	r.want("record", r.newest(), "CompleteAbort (4000,0)")
+	r.want("next", r.add("tx", 4000, 0, Version0, "p0"), "0")
+	r.want("end", r.end("tx", 4000, 0, Version0, true), "0")
+	r.s.MarkersWritten(r.now, before, p0)
+	r.s.MarkersRefused(before)
+	r.tick()
+	r.want("after word of the one before", r.newest(), "PrepareCommit (4000,0) p0")
+	r.mark()
+	r.want("after its own", r.newest(), "CompleteCommit (4000,0)")
+}
+
+// A completion that was late, and then committed after all, is not written again to the next transaction, whose markers
+// are still out.
+func TestLateCompletion(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	r.init("tx", -1, -1)
+	r.add("tx", 4000, 0, Version0, "p0")
+	r.end("tx", 4000, 0, Version0, true)
+	r.held = true
+	r.mark()
+	late := r.writes
+	r.writes = nil
+	if len(late) != 1 {
+		t.Fatalf("%d completions are being written", len(late))
+	}
+	r.apply(r.s.Finish(r.now, late[0].id, shard.ErrCoordinatorNotAvailable))
+	r.commit()
+	r.want("record", r.newest(), "CompleteCommit (4000,0)")
+	r.want("next", r.add("tx", 4000, 0, Version0, "p0"), "0")
+	r.want("end", r.end("tx", 4000, 0, Version0, false), "0")
+	r.at(second)
+	r.want("while markers are out", r.newest(), "PrepareAbort (4000,0) p0")
+	r.mark()
+	r.want("record", r.newest(), "CompleteAbort (4000,0)")
 }
 
 // Records are of version 0 below transaction.version 1, and then of version 1; the level may change at any time, and what

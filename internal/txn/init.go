@@ -102,6 +102,7 @@ func (s *Shard) nextEpoch(next, m *Metadata, req InitRequest) error {
 	case expected != NoEpoch && req.ProducerID != m.ProducerID:
 		// Of the producer id before, whose epochs were used up: what it was given instead may not have reached it.
 		if e == 0 && m.lastProducerEpoch == expected {
+			next.PreviousProducerID = m.PreviousProducerID // this reply may be lost too
 			return nil
 		}
 		return ErrProducerFenced

@@ -13,9 +13,12 @@ type Marker struct {
 	Commit        bool
 	Version       int16 // of the transaction: Version0 or Version2
 	Partitions    []TopicPartition
+
+	of *sending
 }
 
-// sending is a transaction that is decided: its markers are out, or its completion is due.
+// sending is a transaction that is decided: its markers are out, or its completion is due. It is the identity of the
+// transaction too: in Version0 producer id and epoch are those of the next one as well.
 type sending struct {
 	producerID    int64
 	producerEpoch int16
@@ -25,16 +28,14 @@ type sending struct {
 
 // decide has the markers of a transaction sent, or its completion written if there are none to send.
 func (s *Shard) decide(id string, m *Metadata) {
-	if out := s.sending[id]; out != nil && out.producerID == m.ProducerID && out.producerEpoch == m.ProducerEpoch {
-		return
-	}
-	s.sending[id] = &sending{producerID: m.ProducerID, producerEpoch: m.ProducerEpoch, left: m.Partitions}
+	out := &sending{producerID: m.ProducerID, producerEpoch: m.ProducerEpoch, left: m.Partitions}
+	s.sending[id] = out
 	if len(m.Partitions) == 0 {
-		s.due = append(s.due, completion{id: id})
+		s.due = append(s.due, completion{id: id, of: out})
 		return
 	}
 	s.outbox = append(s.outbox, Marker{
-		ID: id, ProducerID: m.ProducerID, ProducerEpoch: m.ProducerEpoch, Commit: m.State == PrepareCommit, Version: m.ClientVersion, Partitions: m.Partitions,
+		ID: id, ProducerID: m.ProducerID, ProducerEpoch: m.ProducerEpoch, Commit: m.State == PrepareCommit, Version: m.ClientVersion, Partitions: m.Partitions, of: out,
 	})
 }
 
@@ -43,7 +44,7 @@ func (s *Shard) decide(id string, m *Metadata) {
 func (s *Shard) TakeMarkers() []Marker {
 	var out []Marker
 	for _, m := range s.outbox {
-		if now := s.sending[m.ID]; now != nil && now.producerID == m.ProducerID && now.producerEpoch == m.ProducerEpoch {
+		if s.sending[m.ID] == m.of {
 			out = append(out, m)
 		}
 	}
@@ -55,7 +56,7 @@ func (s *Shard) TakeMarkers() []Marker {
 // the transaction's completion is due.
 func (s *Shard) MarkersWritten(now time.Time, marker Marker, partitions []TopicPartition) {
 	out := s.sending[marker.ID]
-	if out == nil || out.producerID != marker.ProducerID || out.producerEpoch != marker.ProducerEpoch || len(out.left) == 0 {
+	if out == nil || out != marker.of || len(out.left) == 0 {
 		return
 	}
 	left := make([]TopicPartition, 0, len(out.left))
@@ -66,23 +67,25 @@ func (s *Shard) MarkersWritten(now time.Time, marker Marker, partitions []TopicP
 	}
 	out.left = left
 	if len(left) == 0 {
-		s.due = append(s.due, completion{now, marker.ID})
+		s.due = append(s.due, completion{now, marker.ID, out})
 	}
 }
 
 // MarkersRefused says that a partition has seen a newer coordinator, or a newer epoch of the producer: somebody else
 // owns the transaction, and this shard leaves it alone until it is loaded again.
 func (s *Shard) MarkersRefused(marker Marker) {
-	if out := s.sending[marker.ID]; out != nil && out.producerID == marker.ProducerID && out.producerEpoch == marker.ProducerEpoch {
-		out.givenUp = true
-		s.givenUpTotal++
+	out := s.sending[marker.ID]
+	if out == nil || out != marker.of {
+		return
 	}
+	out.givenUp = true
+	s.givenUpTotal++
 }
 
 // complete writes what is due of the completions.
 func (s *Shard) complete(now time.Time) Effects {
 	var fx Effects
-	var ids []string
+	var written []completion
 	later := s.due[:0]
 	for _, c := range s.due {
 		if c.at.After(now) {
@@ -91,8 +94,8 @@ func (s *Shard) complete(now time.Time) Effects {
 		}
 		m, ok := s.ids.Committed(c.id)
 		out := s.sending[c.id]
-		if out == nil || !ok || !m.State.prepared() || s.ids.Unsettled(c.id) || m.ProducerID != out.producerID || m.ProducerEpoch != out.producerEpoch {
-			continue // it is written already, and only slow to commit
+		if out == nil || len(out.left) > 0 || c.of != out || !ok || !m.State.prepared() || s.ids.Unsettled(c.id) {
+			continue // it is written already, and only slow to commit, or the id has gone on to the next transaction
 		}
 		next := m.with(now.UnixMilli(), completeState(m.State == PrepareCommit))
 		next.Partitions = nil
@@ -105,15 +108,15 @@ func (s *Shard) complete(now time.Time) Effects {
 			s.doneAborts++
 		}
 		fx.Append(s.record(c.id, next))
-		ids = append(ids, c.id)
+		written = append(written, c)
 	}
 	clear(s.due[len(later):])
 	s.due = later
-	if ids != nil {
+	if written != nil {
 		fx.Splittable = true
 		s.lastWrite++
 		fx.Write = s.lastWrite
-		s.writes[fx.Write] = ids
+		s.writes[fx.Write] = written
 	}
 	return fx
 }

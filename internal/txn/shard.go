@@ -61,7 +61,7 @@ type Shard struct {
 	due          []completion
 	nextAbort    time.Time
 	nextExpiry   time.Time
-	writes       map[shard.WriteID][]string // completions that are being written
+	writes       map[shard.WriteID][]completion // completions that are being written
 	lastWrite    shard.WriteID
 	doneCommits  uint64
 	doneAborts   uint64
@@ -73,11 +73,12 @@ type Shard struct {
 type completion struct {
 	at time.Time
 	id string
+	of *sending
 }
 
 // NewShard makes an empty shard, ready to replay its log.
 func NewShard(config Config) *Shard {
-	s := &Shard{config: config.withDefaults(), sending: map[string]*sending{}, writes: map[shard.WriteID][]string{}}
+	s := &Shard{config: config.withDefaults(), sending: map[string]*sending{}, writes: map[shard.WriteID][]completion{}}
 	s.ids = shard.NewTable(shard.Watch[string, *Metadata]{Settled: s.settled})
 	return s
 }
@@ -155,12 +156,12 @@ func (s *Shard) Release() {}
 // Finish tells the outcome of a write: err is nil when its records are committed. After a failure Revert must come
 // first. An unknown or finished id is ignored.
 func (s *Shard) Finish(now time.Time, write shard.WriteID, err error) Effects {
-	ids := s.writes[write]
+	written := s.writes[write]
 	delete(s.writes, write)
 	if err != nil {
-		for _, id := range ids {
-			if s.sending[id] != nil {
-				s.due = append(s.due, completion{now.Add(retryPause), id})
+		for _, c := range written {
+			if s.sending[c.id] == c.of {
+				s.due = append(s.due, completion{now.Add(retryPause), c.id, c.of})
 			}
 		}
 	}
