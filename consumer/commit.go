@@ -39,13 +39,18 @@ type commitEntry struct {
 }
 
 // Commit commits the positions of all assigned partitions, each with its epoch: of everything that a loop over a Fetch
-// has taken. Partitions whose position is being looked up or checked are left out, and so is what is committed already.
+// has taken. Partitions whose position is being looked up or checked are left out, and so is what is committed already, unless
+// a text is to go with it.
 func (c *Consumer) Commit(ctx context.Context, opts ...CommitOption) error {
+	var o commitOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
 	c.mu.Lock()
 	c.settle()
 	positions := map[TopicPartition]Position{}
 	for tp, p := range c.parts {
-		if p.m.usable() && p.m.committed != Known(p.m.pos) {
+		if p.m.usable() && (p.m.committed != Known(p.m.pos) || o.metadata.known) {
 			positions[tp] = p.m.pos
 		}
 	}

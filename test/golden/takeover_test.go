@@ -254,8 +254,8 @@ func TestTakeoverRefusesWhatIsInUse(t *testing.T) {
 		key   []byte
 		value []byte
 	}{
-		{key(5, "readers"), []byte{0, 0}}, {key(10, "sharers"), []byte{0, 0}}, {key(19, "streamers"), []byte{0, 0}},
-		{key(5, "left"), []byte{0, 0}}, {key(5, "left"), nil},
+		{key(10, "sharers"), []byte{0, 0}}, {key(19, "streamers"), []byte{0, 0}},
+		{key(10, "left"), []byte{0, 0}}, {key(10, "left"), nil},
 	} {
 		if err := b.Append(1, kv.key, kv.value, nil); err != nil {
 			t.Fatal(err)
@@ -270,7 +270,7 @@ func TestTakeoverRefusesWhatIsInUse(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, "codecs-1")); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, dir, "consumer group readers has 1 members", "share group sharers has 1 members", "streams group streamers has 1 members", "partition codecs-1 has no directory")
+	refused(t, dir, "share group sharers has 1 members", "streams group streamers has 1 members", "partition codecs-1 has no directory")
 	if out, _ := exec.Command(stele(t), "serve", "--data-dir", dir, "--set", "http.listen=").CombinedOutput(); strings.Contains(string(out), "group left") {
 		t.Errorf("a member that left is in the way:\n%s", out)
 	}
