@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -427,8 +428,14 @@ func (c *TxnChannel) writeHere(ctx context.Context, markers []coordinator.Marker
 // says for each what was wrong, in their order: what replica.Manager's Produce gives, and for partitions of
 // __consumer_offsets, whose markers go through the group coordinator, what coordinator.Runtime's CompleteTransaction does.
 func (c *TxnChannel) AppendMarkers(ctx context.Context, markers []coordinator.Marker) [][]error {
-	now := c.o.Now().UnixMilli()
 	errs := make([][]error, len(markers))
+	if ctx.Err() != nil { // whoever asked is gone, or sends them again: a marker that comes late could meet the next transaction
+		for i, m := range markers {
+			errs[i] = slices.Repeat([]error{replica.ErrTimedOut}, len(m.Partitions))
+		}
+		return errs
+	}
+	now := c.o.Now().UnixMilli()
 	type place struct{ marker, partition int }
 	var waiting sync.WaitGroup
 	// One request for both versions would do, were the version not the request's.

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"context"
-
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -27,16 +25,20 @@ type markedPartition struct {
 //
 // v1 flexible. v2 says which version of transactions the marker is of (KIP-1228).
 func (a *brokerAPI) writeTxnMarkers(r *Request, req *kmsg.WriteTxnMarkersRequest) *kmsg.WriteTxnMarkersResponse {
-	codes := map[markedPartition]int16{}
+	w := markerWriter{
+		write: func(markers []coordinator.Marker) [][]error { return a.Txn.AppendMarkers(r.Context(), markers) },
+		codes: map[markedPartition]int16{}, waiting: map[markedPartition]bool{},
+	}
 	allowed := r.mayCluster(security.Alter) || r.mayCluster(security.ClusterAction)
 	for i := range req.Markers {
 		if allowed {
-			a.writeMarker(r.Context(), &req.Markers[i], codes)
+			w.add(&req.Markers[i], a.mayMark)
 		} else {
-			eachMarked(&req.Markers[i], func(p markedPartition) { codes[p] = kerr.ClusterAuthorizationFailed.Code })
+			eachMarked(&req.Markers[i], func(p markedPartition) { w.codes[p] = kerr.ClusterAuthorizationFailed.Code })
 		}
 	}
-	return markersResponse(req, codes)
+	w.flush()
+	return markersResponse(req, w.codes)
 }
 
 // eachMarked calls fn with the partitions of a marker, in order.
@@ -48,21 +50,24 @@ func eachMarked(m *kmsg.WriteTxnMarkersRequestMarker, fn func(markedPartition)) 
 	}
 }
 
-// writeMarker writes one marker to all its partitions, once to one that is named twice,
-// and puts what became of it in codes.
-func (a *brokerAPI) writeMarker(ctx context.Context, m *kmsg.WriteTxnMarkersRequestMarker, codes map[markedPartition]int16) {
+// markerWriter writes the markers of a request, many together: they wait for their replicas at the same time.
+type markerWriter struct {
+	write   func([]coordinator.Marker) [][]error
+	codes   map[markedPartition]int16 // what became of each
+	markers []coordinator.Marker      // to be written
+	waiting map[markedPartition]bool  // where those go
+}
+
+// add takes one marker for all its partitions, once for one that is named twice, unless refuse says what is wrong with it.
+func (w *markerWriter) add(m *kmsg.WriteTxnMarkersRequestMarker, refuse func(*kmsg.WriteTxnMarkersRequestMarker, markedPartition) *kerr.Error) {
 	marker := coordinator.Marker{
 		ProducerID: m.ProducerID, ProducerEpoch: m.ProducerEpoch, Commit: m.Committed, CoordinatorEpoch: m.CoordinatorEpoch, Version: int16(m.TransactionVersion),
 	}
-	write := func() {
-		if len(marker.Partitions) == 0 {
-			return
+	take := func() {
+		if len(marker.Partitions) > 0 {
+			w.markers = append(w.markers, marker)
+			marker.Partitions = nil
 		}
-		for i, err := range a.Txn.AppendMarkers(ctx, []coordinator.Marker{marker})[0] {
-			tp := marker.Partitions[i]
-			codes[markedPartition{m.ProducerID, tp.Topic, tp.Partition}] = markerCode(tp.Topic, err)
-		}
-		marker.Partitions = nil
 	}
 	named := map[markedPartition]bool{}
 	eachMarked(m, func(p markedPartition) {
@@ -70,15 +75,33 @@ func (a *brokerAPI) writeMarker(ctx context.Context, m *kmsg.WriteTxnMarkersRequ
 			return
 		}
 		named[p] = true
-		if err := a.mayMark(m, p); err != nil {
-			codes[p] = err.Code
+		if w.waiting[p] || len(w.waiting) == markersAtOnce { // two of one producer are written in their order
+			take()
+			w.flush()
+		}
+		if err := refuse(m, p); err != nil {
+			w.codes[p] = err.Code
 			return
 		}
-		if marker.Partitions = append(marker.Partitions, txn.TopicPartition{Topic: p.topic, Partition: p.partition}); len(marker.Partitions) == markersAtOnce {
-			write()
-		}
+		w.waiting[p] = true
+		marker.Partitions = append(marker.Partitions, txn.TopicPartition{Topic: p.topic, Partition: p.partition})
 	})
-	write()
+	take()
+}
+
+// flush writes what was added.
+func (w *markerWriter) flush() {
+	if len(w.markers) == 0 {
+		return
+	}
+	for i, errs := range w.write(w.markers) {
+		for k, err := range errs {
+			tp := w.markers[i].Partitions[k]
+			w.codes[markedPartition{w.markers[i].ProducerID, tp.Topic, tp.Partition}] = markerCode(tp.Topic, err)
+		}
+	}
+	w.markers = nil
+	clear(w.waiting)
 }
 
 // markerCode is what a transaction coordinator is told of one partition: a group coordinator that
