@@ -213,14 +213,17 @@ func TestC032_coordinator_moves(t *testing.T) {
 	}
 	describe := func() string {
 		t.Helper()
-		cl, err := kgo.NewClient(cl.Opts()...) // one that has not heard of the old coordinator
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer cl.Close()
-		described, err := kadm.NewClient(cl).DescribeConsumerGroups(ctx, "g")
-		if err != nil || described["g"].Err != nil {
-			t.Fatalf("describe: %v, %+v", err, described)
+		var described kadm.DescribedConsumerGroups
+		for last := ""; described["g"].State == ""; {
+			cl, err := kgo.NewClient(cl.Opts()...) // one that has not heard of the old coordinator
+			if err != nil {
+				t.Fatal(err)
+			}
+			if described, err = kadm.NewClient(cl).DescribeConsumerGroups(ctx, "g"); ctx.Err() != nil {
+				t.Fatalf("describe: %v, before: %s", err, last)
+			}
+			last = fmt.Sprint(err, described["g"].Err)
+			cl.Close()
 		}
 		g := described["g"]
 		text := fmt.Sprintf("%s epoch %d target %d", g.State, g.Epoch, g.AssignmentEpoch)
